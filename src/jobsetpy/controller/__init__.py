@@ -9,16 +9,6 @@ from jobsetpy.controller._event import Event
 from jobsetpy.controller._expectations import Expectations
 from jobsetpy.controller._handlers import EventHandler, enqueue_mapped, enqueue_owner, enqueue_self
 from jobsetpy.controller._of_objects import controller_for
-from jobsetpy.controller._predicates import (
-    Predicate,
-    all_of,
-    annotations_changed,
-    any_of,
-    generation_changed,
-    labels_changed,
-    not_,
-    resource_version_changed,
-)
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._recorder import EventLimits, EventRecorder
 from jobsetpy.controller._runnable import Runnable
@@ -35,22 +25,14 @@ __all__ = [
     "EventLimits",
     "EventRecorder",
     "Expectations",
-    "Predicate",
     "Reconciler",
     "Request",
     "Result",
     "Runnable",
     "TerminalError",
     "Watch",
-    "all_of",
-    "annotations_changed",
-    "any_of",
     "controller_for",
     "enqueue_mapped",
     "enqueue_owner",
     "enqueue_self",
-    "generation_changed",
-    "labels_changed",
-    "not_",
-    "resource_version_changed",
 ]

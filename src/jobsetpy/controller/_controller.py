@@ -1,7 +1,7 @@
 """Controller loop: watches fill a queue, and workers empty it through a reconciler.
 
-``_settle`` is the only place that turns the outcome of a reconcile into a queue action, a metric
-and a log line.
+``_succeeded`` and ``_failed`` are the only places that turn the outcome of a reconcile into a queue
+action, a metric and a log line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -57,31 +57,9 @@ _LONGEST_PAUSE_S: Final = 30.0
 
 
 @attrs.frozen
-class _Succeeded:
-    result: Result
-
-
-@attrs.frozen
-class _Failed:
+class _Failure:
     error: BaseException
-
-
-@attrs.frozen
-class _TimedOut:
-    error: TimeoutError
-
-
-@attrs.frozen
-class _Conflicted:
-    error: Exception
-
-
-@attrs.frozen
-class _Terminated:
-    error: Exception
-
-
-_Outcome = _Succeeded | _Failed | _TimedOut | _Conflicted | _Terminated
+    outcome: Literal["conflict", "error", "terminal", "timeout"]
 
 
 class Controller(Runnable):
@@ -147,7 +125,7 @@ class Controller(Runnable):
         self.workers = workers
         self._clock: Clock = clock or LoopClock()
         self.queue: WorkQueue[Request] = WorkQueue(
-            rate_limiter=rate_limiter, clock=self._clock, observer=metrics.QueueMetrics(name)
+            rate_limiter=rate_limiter, clock=self._clock, metrics=metrics.QueueMetrics(name)
         )
         self._timeout_s = reconcile_timeout_s
         self._grace_s = grace_s
@@ -313,12 +291,15 @@ class Controller(Runnable):
             finally:
                 seconds = self._clock.monotonic() - started
                 self._metrics.ended(seconds)
-            self._settle(request, outcome, seconds, writes)
+            if isinstance(outcome, _Failure):
+                self._failed(request, outcome, seconds)
+            else:
+                self._succeeded(request, outcome, seconds, writes)
             self._report_loop(request, outcome, writes)
         finally:
             structlog.contextvars.reset_contextvars(**bound)
 
-    async def _attempt(self, request: Request) -> _Outcome:
+    async def _attempt(self, request: Request) -> Result | _Failure:
         limit = asyncio.timeout(self._timeout_s)
         steps = Stepwise(self.reconciler.reconcile(request))
         try:
@@ -330,10 +311,10 @@ class Controller(Runnable):
                 raise
             # This worker was not cancelled: something that the reconciler awaited was cancelled.
             # Passing that on would silently end the worker for good.
-            return _Failed(error)
+            return _Failure(error, "error")
         except TimeoutError as error:
-            return _TimedOut(error) if limit.expired() else _Failed(error)
-        except Exception as error:  # noqa: BLE001 - one of the places that may: see _settle
+            return _Failure(error, "timeout" if limit.expired() else "error")
+        except Exception as error:  # noqa: BLE001 - every outcome is logged
             return _classify(error)
         finally:
             if steps.longest_s >= _BLOCKED_S:
@@ -350,92 +331,64 @@ class Controller(Runnable):
                     rests_s=round(rest_s, 3),
                 )
 
-    def _settle(self, request: Request, outcome: _Outcome, seconds: float, writes: Writes) -> None:
-        """Apply the table of the class docstring."""
-        match outcome:
-            case _Succeeded(Result(None, summary)):
-                self.queue.forget(request)
-                self._metrics.result("success")
-                self._report(request, "done", summary or str(writes), seconds)
-            case _Succeeded(Result(delay, summary)):
-                assert delay is not None
-                self.queue.forget(request)
-                self.queue.add_after(request, delay.total_seconds())
-                self._metrics.result("requeue_after")
-                self._report(
-                    request,
-                    "requeue_after",
-                    summary or str(writes),
-                    seconds,
-                    again_in_s=delay.total_seconds(),
-                )
-            case _Conflicted(error):
-                self._metrics.problem("conflict")
-                self._metrics.result("requeue")
-                self._retry(request, error, seconds, "conflict")
-            case _TimedOut(error):
-                self._metrics.problem("timeout")
-                self._metrics.result("error")
-                self._retry(request, error, seconds, "timeout", timeout_s=self._timeout_s)
-            case _Failed(error):
-                if not _on_purpose(error):
-                    self._metrics.problem("panic")
-                self._metrics.result("error")
-                self._retry(request, error, seconds, "error")
-            case _Terminated(error):
-                self.queue.forget(request)
-                self._metrics.problem("terminal")
-                self._metrics.result("error")
-                self._log.warning(
-                    "reconcile failed, waiting for the object to change",
-                    outcome="terminal",
-                    error=str(error),
-                    **self._times(request, seconds),
-                )
-            case _:
-                assert_never(outcome)
+    def _succeeded(self, request: Request, result: Result, seconds: float, writes: Writes) -> None:
+        """Apply the first rows of the table of the class docstring; log the single line."""
+        self.queue.forget(request)
+        more: dict[str, Any] = {"outcome": "done"}
+        if result.delay is None:
+            self._metrics.result("success")
+        else:
+            delay_s = result.delay.total_seconds()
+            self.queue.add_after(request, delay_s)
+            self._metrics.result("requeue_after")
+            more = {"outcome": "requeue_after", "again_in_s": delay_s}
+        summary = result.summary or str(writes)
+        log = self._log.info if summary else self._log.debug
+        log("reconciled", summary=summary, **more, **self._times(request, seconds))
 
-    def _report_loop(self, request: Request, outcome: _Outcome, writes: Writes) -> None:
+    def _failed(self, request: Request, failure: _Failure, seconds: float) -> None:
+        """Apply the other rows; log the single line of a failed reconcile."""
+        error, outcome = failure.error, failure.outcome
+        fields: dict[str, Any] = {
+            "outcome": outcome,
+            "error": str(error) or type(error).__name__,
+            **self._times(request, seconds),
+        }
+        if outcome != "error":
+            self._metrics.problem(outcome)
+        elif not _on_purpose(error):
+            self._metrics.problem("panic")
+            fields["exc_info"] = error
+        self._metrics.result("requeue" if outcome == "conflict" else "error")
+        if outcome == "terminal":
+            self.queue.forget(request)
+            self._log.warning("reconcile failed, waiting for the object to change", **fields)
+            return
+        delay_s = self.queue.add_rate_limited(request, at_least_s=_rest_after(error, seconds))
+        fields |= {"attempt": self.queue.num_requeues(request), "retry_in_s": round(delay_s, 4)}
+        if outcome == "conflict":
+            self._log.info("the object changed meanwhile, trying again", **fields)
+            return
+        if outcome == "timeout":
+            fields["timeout_s"] = self._timeout_s
+        if advice := hint(error):
+            fields["advice"] = advice
+        self._log.error("reconcile failed", **fields)
+
+    def _report_loop(self, request: Request, outcome: Result | _Failure, writes: Writes) -> None:
         """Log a reconcile that causes itself."""
-        delay = outcome.result.delay if isinstance(outcome, _Succeeded) else None
+        delay = outcome.delay if isinstance(outcome, Result) else None
         again_now = delay is not None and delay.total_seconds() <= 0
         now = self._clock.monotonic()
         sentence = self._loops.note(request, now, wrote=writes.count > 0, again_now=again_now)
         if sentence:
             self._log.warning(sentence, times=TIMES, writes=str(writes))
 
-    def _report(
-        self, request: Request, outcome: str, summary: str, seconds: float, **more: Any
-    ) -> None:
-        """Log the single line of a successful reconcile."""
-        log = self._log.info if summary else self._log.debug
-        log("reconciled", outcome=outcome, summary=summary, **self._times(request, seconds), **more)
-
     def _times(self, request: Request, seconds: float) -> dict[str, float]:
         """Return the duration of the reconcile and of its wait for a worker, in seconds."""
         taken = self.queue.processing(request)
         waited_s = 0.0 if taken is None else taken.waited_s
         return {"seconds": round(seconds, 4), "queued_s": round(waited_s, 4)}
-
-    def _retry(
-        self, request: Request, error: BaseException, seconds: float, outcome: str, **more: Any
-    ) -> None:
-        """Queue a retry and log it: the single line of a failed reconcile."""
-        delay_s = self.queue.add_rate_limited(request, at_least_s=_rest_after(error, seconds))
-        conflict = outcome == "conflict"
-        log = self._log.info if conflict else self._log.error
-        unexpected = outcome == "error" and not _on_purpose(error)
-        log(
-            "the object changed meanwhile, trying again" if conflict else "reconcile failed",
-            outcome=outcome,
-            error=str(error) or type(error).__name__,
-            attempt=self.queue.num_requeues(request),
-            retry_in_s=round(delay_s, 4),
-            **self._times(request, seconds),
-            **({"exc_info": error} if unexpected else {}),
-            **({"advice": advice} if (advice := hint(error)) else {}),
-            **more,
-        )
 
 
 def _check_reconciler(reconciler: object) -> None:
@@ -493,10 +446,10 @@ def _checked_watches(watches: Any) -> tuple[Watch[Any], ...]:
     return made
 
 
-def _checked(result: object) -> _Succeeded:
+def _checked(result: object) -> Result:
     """Check the result at run time: a missing ``return`` or ``await`` is an easy mistake."""
     if isinstance(result, Result):
-        return _Succeeded(result)
+        return result
     if inspect.iscoroutine(result):
         result.close()
         msg = f"a reconciler has to return a Result: `await` is missing in front of {result!r}"
@@ -507,13 +460,13 @@ def _checked(result: object) -> _Succeeded:
     raise TypeError(msg)
 
 
-def _classify(error: Exception) -> _Outcome:
+def _classify(error: Exception) -> _Failure:
     leaves = list(_leaves(error))
     if all(isinstance(leaf, TerminalError) for leaf in leaves):
-        return _Terminated(error)
+        return _Failure(error, "terminal")
     if all(isinstance(leaf, ConflictError) for leaf in leaves):
-        return _Conflicted(error)
-    return _Failed(error)
+        return _Failure(error, "conflict")
+    return _Failure(error, "error")
 
 
 def _on_purpose(error: BaseException) -> bool:

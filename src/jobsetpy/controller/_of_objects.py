@@ -12,8 +12,8 @@ from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._controller import Controller, check_async
 from jobsetpy.controller._handlers import enqueue_owner, enqueue_self
 from jobsetpy.controller._hints import FINALIZERS
-from jobsetpy.controller._predicates import Predicate, generation_changed
 from jobsetpy.controller._watch import Watch
+from jobsetpy.controller.predicates import Predicate, generation_changed
 from jobsetpy.informers import SharedInformer, Store
 from jobsetpy.observability.logging import get_logger
 

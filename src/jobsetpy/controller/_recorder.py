@@ -43,6 +43,7 @@ _MAX_NAME = 253
 _MAX_INSTANCE = 128
 _MAX_WORD = 128  # reason and action
 _ATTEMPTS = 3
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _FINAL_FLUSH_TIMEOUT_S = 2.0
 
 
@@ -57,31 +58,21 @@ class _SeriesKey(NamedTuple):
     series: str = ""
 
 
+@attrs.define(eq=False)
 class _Series:
     """An event, its repeats, and the part of them that has been sent."""
 
-    __slots__ = (
-        "body",
-        "count",
-        "created",
-        "key",
-        "last",
-        "last_wall",
-        "namespace",
-        "next_patch",
-        "sent",
-    )
-
-    def __init__(self, key: _SeriesKey, namespace: str, body: dict[str, Any]) -> None:
-        self.key = key
-        self.namespace = namespace
-        self.body = body
-        self.count = 1
-        self.sent = 0  # the count in the API server
-        self.created = False
-        self.last = 0.0  # monotonic
-        self.last_wall = datetime.min.replace(tzinfo=UTC)
-        self.next_patch = 0.0
+    key: _SeriesKey
+    namespace: str
+    body: dict[str, Any]
+    count: int = 1
+    sent: int = 0
+    """The count in the API server."""
+    created: bool = False
+    last: float = 0.0
+    """Monotonic time of the last repeat; ``last_wall`` is its wall-clock time."""
+    last_wall: datetime = _NEVER
+    next_patch: float = 0.0
 
     @property
     def name(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from jobsetpy.aio import Clock, LoopClock
+import attrs
 
-_MAX_KEYS = 4096
+from jobsetpy.aio import Clock
 
 
+@attrs.define(eq=False, kw_only=True)
 class TokenBuckets:
     """One token bucket for each key.
 
@@ -23,21 +24,13 @@ class TokenBuckets:
         max_keys: maximum number of buckets.
     """
 
-    __slots__ = ("_buckets", "_burst", "_clock", "_max_keys", "_refill_s")
-
-    def __init__(
-        self,
-        *,
-        burst: int,
-        refill_s: float,
-        clock: Clock | None = None,
-        max_keys: int = _MAX_KEYS,
-    ) -> None:
-        self._burst = float(burst)
-        self._refill_s = refill_s
-        self._clock: Clock = clock or LoopClock()
-        self._max_keys = max_keys
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+    _burst: int
+    _refill_s: float
+    _clock: Clock
+    _max_keys: int = 4096
+    _buckets: OrderedDict[Hashable, tuple[float, float]] = attrs.field(
+        factory=OrderedDict, init=False
+    )
 
     def __len__(self) -> int:
         """Number of remembered keys."""

@@ -12,7 +12,7 @@ from jobsetpy.api.meta import key_of
 from jobsetpy.api.reconcile import Request
 from jobsetpy.controller._event import Event
 from jobsetpy.controller._handlers import EventHandler, enqueue_mapped, enqueue_owner
-from jobsetpy.controller._predicates import Predicate
+from jobsetpy.controller.predicates import Predicate
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.informers import SharedInformer
 from jobsetpy.observability import metrics

@@ -4,9 +4,8 @@ from jobsetpy.controller import Runnable
 from jobsetpy.manager._endpoints import Check
 from jobsetpy.manager._leader import LeaderElectionSettings
 from jobsetpy.manager._manager import Manager, ManagerSettings
-from jobsetpy.manager._server_runnable import ServerRunnable
+from jobsetpy.manager._servers import ServerRunnable, WebhookServer
 from jobsetpy.manager._shards import MOST_SHARDS, Shards
-from jobsetpy.manager._webhook_server import WebhookServer
 
 __all__ = [
     "MOST_SHARDS",

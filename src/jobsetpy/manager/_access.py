@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
 import attrs
 
 from jobsetpy import aio
-from jobsetpy.api._wire import field, wire
-from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.unstructured import unstructured
 from jobsetpy.client import Client
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability.logging import get_logger
@@ -35,49 +35,12 @@ MAX_TOKEN = 16 * 1024
 _TIMEOUT_S = 5.0
 
 
-@wire
-class _User:
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(factory=dict)
-
-
-@wire
-class _TokenStatus:
-    authenticated: bool = False
-    user: _User = _User()
-
-
-@resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
-@wire
-class TokenReview:
-    """Authenticates a token: returns its user."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    status: _TokenStatus = _TokenStatus()
-
-
-@wire
-class _AccessStatus:
-    allowed: bool = False
-
-
-@resource(
-    "authorization.k8s.io",
-    "v1",
-    "SubjectAccessReview",
-    "subjectaccessreviews",
-    namespaced=False,
+TokenReview: Final = unstructured(
+    ResourceInfo("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False)
 )
-@wire
-class SubjectAccessReview:
-    """Authorizes a user for a request."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    status: _AccessStatus = _AccessStatus()
+SubjectAccessReview: Final = unstructured(
+    ResourceInfo("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", False)
+)
 
 
 @attrs.frozen
@@ -171,17 +134,17 @@ class AccessReviewer:
         review = await self._client.create(
             TokenReview, "", {"spec": {"token": token}}, timeout_s=_TIMEOUT_S
         )
-        if not review.status.authenticated:
+        if review.at("status.authenticated") is not True:
             return 401
-        user = review.status.user
+        user = review.at("status.user") or {}
         spec = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": list(user.groups),
-            "extra": dict(user.extra),
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or (),
+            "extra": user.get("extra") or {},
             "nonResourceAttributes": {"path": path, "verb": verb},
         }
         access = await self._client.create(
             SubjectAccessReview, "", {"spec": spec}, timeout_s=_TIMEOUT_S
         )
-        return 200 if access.status.allowed else 403
+        return 200 if access.at("status.allowed") is True else 403

@@ -242,9 +242,8 @@ class LeaderElector:
                 msg = f"not renewed for {self.settings.renew_deadline_s:g} s: {self._complaint}"
                 raise LeadershipLostError(msg)
             failed = not await self.attempt()
-            holder = self._holder()
-            if failed and holder != self.identity:
-                raise LeadershipLostError(f"the Lease is held by {holder!r}")
+            if failed and self.holder != self.identity:
+                raise LeadershipLostError(f"the Lease is held by {self.holder!r}")
 
     def _lose(self) -> None:
         self._unsure = False
@@ -439,7 +438,7 @@ class LeaderElector:
     @property
     def holder(self) -> str:
         """Holder of the Lease when it was last seen; "" if it was free."""
-        return self._holder()
+        return "" if self._seen is None else _holder(self._seen.lease)
 
     @property
     def held_since(self) -> datetime | None:
@@ -476,9 +475,6 @@ class LeaderElector:
         else:
             seen.lease = lease
 
-    def _holder(self) -> str:
-        return "" if self._seen is None else _holder(self._seen.lease)
-
     def _lapses_in_s(self) -> float:
         """Seconds until the Lease as last seen may be taken over."""
         seen = self._seen
@@ -495,7 +491,7 @@ class LeaderElector:
         pause_s = self.settings.retry_period_s * (1.0 + 0.2 * self._rand())
         lapses_in_s = self._lapses_in_s()
         deleted = self._seen is not None and self._seen.deleted
-        if 0 < lapses_in_s < pause_s and (deleted or self._holder()):
+        if 0 < lapses_in_s < pause_s and (deleted or self.holder):
             pause_s = lapses_in_s + 0.05 * self._rand() * self.settings.retry_period_s
         return max(0.005, pause_s)
 

@@ -346,7 +346,8 @@ class Manager:
         self.health_port = await _serve(stack, settings.health_probe_bind_address, routes)
         self.metrics_port = await self._serve_metrics(stack)
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
-        stack.enter_context(metrics.cache_sizes(self._cache_sizes))
+        for cache in (self._cache, self._shared):
+            stack.enter_context(metrics.cache_sizes(cache.sizes))
         if not await self._fill(self._cache, stack, stop):
             return False
         await stack.enter_async_context(
@@ -519,12 +520,6 @@ class Manager:
         shared = self._shared.healthy() if self._shared.has_synced else []
         for kind in sorted({*self._cache.healthy(), *shared}):
             yield f"the watch of {kind} has not begun, or the API server has been silent for long"
-
-    def _cache_sizes(self) -> dict[str, int]:
-        sizes = self._cache.sizes()
-        for kind, count in self._shared.sizes().items():
-            sizes[kind] = sizes.get(kind, 0) + count
-        return sizes
 
     def _before_start(self, what: str) -> None:
         if self._started:

@@ -11,8 +11,8 @@ from typing import Final
 
 from prometheus_client import Counter, Histogram
 
-from jobsetpy.observability._registry import REGISTRY
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.observability.metrics import REGISTRY
 
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15, 30, 60)
 

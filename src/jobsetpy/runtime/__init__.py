@@ -46,23 +46,33 @@ from jobsetpy.controller import (
     EventLimits,
     EventRecorder,
     Expectations,
-    Predicate,
     Reconciler,
     Request,
     Result,
     Runnable,
     Watch,
-    all_of,
-    annotations_changed,
-    any_of,
     controller_for,
     enqueue_mapped,
     enqueue_owner,
     enqueue_self,
+)
+from jobsetpy.controller.predicates import (
+    Predicate,
+    all_of,
+    annotations_changed,
+    any_of,
+    created,
+    deleted,
+    deletion_requested,
+    field_changed,
     generation_changed,
+    has_labels,
+    in_namespaces,
     labels_changed,
+    named,
     not_,
     resource_version_changed,
+    updated,
 )
 from jobsetpy.errors import (
     AlreadyExistsError,
@@ -110,16 +120,6 @@ from jobsetpy.observability.logging import get_logger
 from jobsetpy.runtime._conditions import condition_of, set_condition
 from jobsetpy.runtime._discovery import discover
 from jobsetpy.runtime._finalizers import Finalizer, finalizer
-from jobsetpy.runtime._predicates import (
-    created,
-    deleted,
-    deletion_requested,
-    field_changed,
-    has_labels,
-    in_namespaces,
-    named,
-    updated,
-)
 from jobsetpy.runtime._webhooks import (
     AdmissionRequest,
     Conversion,

@@ -6,15 +6,12 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from jobsetpy.api.meta import key_of
 from jobsetpy.client import Client
 from jobsetpy.controller._hints import FINALIZERS
-from jobsetpy.errors import ConflictError, NotFoundError
+from jobsetpy.errors import NotFoundError
+from jobsetpy.runtime._writes import patch_current
 
 T = TypeVar("T")
-
-ATTEMPTS: Final = 5
-"""Maximum number of attempts of a write that conflicts, before the whole reconcile is retried."""
 
 _QUALIFIED: Final = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -69,12 +66,11 @@ class Finalizer:
             Exception: any exception of ``clean_up``; the finalizer stays.
         """
         current: T | None = obj
-        meta: Any = obj.metadata  # type: ignore[attr-defined] # KubeObject
-        if meta.deletion_timestamp is None:
+        if not _is_deleted(obj):
             current = await self.ensure(client, obj)
             if current is None:
                 return True
-            if current.metadata.deletion_timestamp is None:  # type: ignore[attr-defined] # as above
+            if not _is_deleted(current):
                 return False
         assert current is not None
         if self.on(current):
@@ -94,35 +90,20 @@ class Finalizer:
         return await self._write(client, obj, present=False)
 
     async def _write(self, client: Client, obj: T, *, present: bool) -> T | None:
-        current: Any = obj
-        uid = current.metadata.uid
-        for attempt in range(ATTEMPTS):
-            meta = current.metadata
-            deleted = meta.deletion_timestamp is not None
-            if self.on(current) is present or (present and deleted):
-                return current  # type: ignore[no-any-return]
-            names = [name for name in meta.finalizers if name != self.name]
-            body = {
-                "finalizers": [*names, self.name] if present else names,
-                "resourceVersion": meta.resource_version,
-            }
-            try:
-                return await client.merge_patch(
-                    type(obj), meta.namespace, meta.name, {"metadata": body}
-                )
-            except NotFoundError:
+        def change(current: Any) -> dict[str, Any] | None:
+            if self.on(current) is present or (present and _is_deleted(current)):
                 return None
-            except ConflictError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            try:
-                key = key_of(current)
-                current = await client.get(type(obj), key.namespace, key.name)
-            except NotFoundError:
-                return None
-            if current.metadata.uid != uid:
-                return None  # a different object of that name
-        raise AssertionError  # pragma: no cover - the last attempt returns or raises
+            names = [name for name in current.metadata.finalizers if name != self.name]
+            return {"metadata": {"finalizers": [*names, self.name] if present else names}}
+
+        try:
+            return await patch_current(client, obj, change)
+        except NotFoundError:
+            return None
+
+
+def _is_deleted(obj: Any) -> bool:
+    return obj.metadata.deletion_timestamp is not None
 
 
 def finalizer(name: str) -> Finalizer:

@@ -84,6 +84,7 @@ Validate = Callable[[AdmissionRequest[T]], Verdict | Awaitable[Verdict]]
 Default = Callable[[T], T | Awaitable[T]]
 
 
+@attrs.define(eq=False)
 class Webhook(Generic[T]):
     """Defaults and validation of the objects of one class.
 
@@ -116,36 +117,30 @@ class Webhook(Generic[T]):
         TypeError: the class does not represent a kind.
     """
 
-    def __init__(
-        self,
-        cls: type[T],
-        *,
-        default: Default[T] | None = None,
-        validate: Validate[T] | None = None,
-        operations: Sequence[Operation] = ("CREATE", "UPDATE"),
-        failure_policy: Literal["Fail", "Ignore"] = "Fail",
-        timeout_s: int = 10,
-        namespace_selector: Mapping[str, Any] | None = None,
-        object_selector: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.resource = _resource_of(cls)
-        if default is None and validate is None:
+    cls: type[T]
+    default: Default[T] | None = attrs.field(default=None, kw_only=True)
+    validate: Validate[T] | None = attrs.field(default=None, kw_only=True)
+    operations: Sequence[Operation] = attrs.field(
+        default=("CREATE", "UPDATE"), converter=tuple, kw_only=True
+    )
+    failure_policy: Literal["Fail", "Ignore"] = attrs.field(default="Fail", kw_only=True)
+    timeout_s: int = attrs.field(default=10, kw_only=True)
+    namespace_selector: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    object_selector: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    resource: ResourceInfo = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the arguments."""
+        self.resource = _resource_of(self.cls)
+        if self.default is None and self.validate is None:
             msg = f"a webhook of {self.resource.kind} needs default=, validate=, or both"
             raise ValueError(msg)
-        unknown = [each for each in operations if each not in {"CREATE", "UPDATE", "DELETE"}]
-        if unknown or not operations:
-            msg = f"operations are CREATE, UPDATE, DELETE, not {unknown or operations!r}"
+        unknown = [each for each in self.operations if each not in {"CREATE", "UPDATE", "DELETE"}]
+        if unknown or not self.operations:
+            msg = f"operations are CREATE, UPDATE, DELETE, not {unknown or self.operations!r}"
             raise ValueError(msg)
-        if not 1 <= timeout_s <= 30:
-            raise ValueError(f"timeout_s must be between 1 and 30, not {timeout_s}")
-        self.cls = cls
-        self.default = default
-        self.validate = validate
-        self.operations = tuple(operations)
-        self.failure_policy = failure_policy
-        self.timeout_s = timeout_s
-        self.namespace_selector = namespace_selector
-        self.object_selector = object_selector
+        if not 1 <= self.timeout_s <= 30:
+            raise ValueError(f"timeout_s must be between 1 and 30, not {self.timeout_s}")
 
     def path(self, verb: str) -> str:
         """Return the path of the webhook; ``verb`` is ``mutate`` or ``validate``."""
@@ -207,6 +202,7 @@ class Webhook(Generic[T]):
         return review.undecodable(f"the object is no {self.resource.kind}: {error}")
 
 
+@attrs.define(eq=False)
 class Conversion(Generic[Old, New]):
     """Conversion of objects between an older version and the stored one, in both directions.
 
@@ -224,15 +220,15 @@ class Conversion(Generic[Old, New]):
         ValueError: the classes are not two versions of one kind.
     """
 
-    def __init__(
-        self,
-        old: type[Old],
-        *,
-        to: type[New],
-        up: Callable[[Old], New],
-        down: Callable[[New], Old],
-    ) -> None:
-        before, after = _resource_of(old), _resource_of(to)
+    old: type[Old]
+    to: type[New] = attrs.field(kw_only=True)
+    up: Callable[[Old], New] = attrs.field(kw_only=True)
+    down: Callable[[New], Old] = attrs.field(kw_only=True)
+    resource: ResourceInfo = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Check that the classes are two versions of one kind."""
+        before, after = _resource_of(self.old), _resource_of(self.to)
         if before.version == after.version or (before.group, before.plural, before.kind) != (
             after.group,
             after.plural,
@@ -242,8 +238,6 @@ class Conversion(Generic[Old, New]):
                 f"{before.api_version} {before.kind} and {after.api_version} {after.kind} are not "
                 "two versions of one kind"
             )
-        self.old, self.to = old, to
-        self.up, self.down = up, down
         self.resource = after
 
     @property

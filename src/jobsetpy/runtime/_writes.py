@@ -13,9 +13,11 @@ from jobsetpy.api._wire import to_json
 from jobsetpy.api.meta import KubeObject, key_of, owner_reference_to
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.runtime._finalizers import ATTEMPTS
 
 T = TypeVar("T")
+
+ATTEMPTS: Final = 5
+"""Maximum number of attempts of a write that conflicts, before the whole reconcile is retried."""
 
 _PAGE: Final = 500
 _ABSENT: Final = object()
@@ -75,6 +77,51 @@ def difference(old: Any, new: Any) -> Any:
     return patch
 
 
+async def patch_current(
+    client: Client,
+    obj: T,
+    change: Callable[[Any], Mapping[str, Any] | None],
+    subresource: str | None = None,
+) -> T:
+    """Patch an object as it is now; return it as stored in the server.
+
+    If it has changed since it was read, it is read again and the change recomputed, a few times.
+
+    Args:
+        client: client that reads and writes.
+        obj: the object from the cache.
+        change: returns the merge patch for the object's current state; ``None`` for no write, and
+            the object is returned unchanged.
+        subresource: subresource to patch instead of the object.
+
+    Raises:
+        NotFoundError: the object is gone.
+        ConflictError: it changes faster than it can be written.
+    """
+    current: Any = obj
+    for attempt in range(ATTEMPTS):
+        patch = change(current)
+        if patch is None:
+            return current  # type: ignore[no-any-return]
+        key, meta = key_of(current), current.metadata
+        metadata = {**patch.get("metadata", {}), "resourceVersion": meta.resource_version}
+        try:
+            return await client.merge_patch(
+                type(obj),
+                key.namespace,
+                key.name,
+                {**patch, "metadata": metadata},
+                subresource=subresource,
+            )
+        except ConflictError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        current = await client.get(type(obj), key.namespace, key.name)
+        if current.metadata.uid != meta.uid:
+            raise NotFoundError(404, "NotFound", f"{key} is another object now", verb="patch")
+    raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+
 async def patch_status(client: Client, obj: T, status: Any) -> T:
     """Set the object's status to ``status``; write only the difference, and nothing without one.
 
@@ -96,26 +143,13 @@ async def patch_status(client: Client, obj: T, status: Any) -> T:
         NotFoundError: the object is gone.
         ConflictError: it changes faster than it can be written.
     """
-    current: Any = obj
     make: Callable[[Any], Any] = status if callable(status) else lambda _: status
-    for attempt in range(ATTEMPTS):
-        wanted = make(current)
-        patch = difference(_plain(current.status), _plain(wanted))
-        if not patch:
-            return current  # type: ignore[no-any-return]
-        key, meta = key_of(current), current.metadata
-        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
-        try:
-            return await client.merge_patch(
-                type(obj), key.namespace, key.name, body, subresource="status"
-            )
-        except ConflictError:
-            if attempt == ATTEMPTS - 1:
-                raise
-        current = await client.get(type(obj), key.namespace, key.name)
-        if current.metadata.uid != meta.uid:
-            raise NotFoundError(404, "NotFound", f"{key} is another object now", verb="patch")
-    raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+    def change(current: Any) -> dict[str, Any] | None:
+        patch = difference(_plain(current.status), _plain(make(current)))
+        return {"status": patch} if patch else None
+
+    return await patch_current(client, obj, change, "status")
 
 
 def _plain(value: Any) -> Any:

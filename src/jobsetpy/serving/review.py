@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import msgspec
@@ -33,12 +33,6 @@ class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: bool = False
 
 
-class _Review(msgspec.Struct, frozen=True, rename="camel"):
-    api_version: str
-    kind: str
-    request: ReviewRequest
-
-
 class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
     """Conversion request: objects of one kind, as JSON, and the desired version."""
 
@@ -47,13 +41,13 @@ class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
     objects: list[dict[str, Any]] = []
 
 
-class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
+R = TypeVar("R")
+
+
+class _Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
     api_version: str
     kind: str
-    request: ConversionRequest
-
-
-R = TypeVar("R", _Review, _ConversionReview)
+    request: R
 
 
 @attrs.frozen
@@ -74,8 +68,8 @@ class Answer:
 
 ALLOWED = Answer()
 
-_DECODER = msgspec.json.Decoder(_Review)
-_CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
+_DECODER = msgspec.json.Decoder(_Review[ReviewRequest])
+_CONVERSION_DECODER = msgspec.json.Decoder(_Review[ConversionRequest])
 
 
 def decode(body: bytes | bytearray) -> ReviewRequest:
@@ -84,11 +78,15 @@ def decode(body: bytes | bytearray) -> ReviewRequest:
     Raises:
         ValueError: the body is not an AdmissionReview; the message gives the reason.
     """
-    return _decode(_DECODER, body, API_VERSION, "AdmissionReview", "an").request
+    return _decode(_DECODER, body, API_VERSION, "AdmissionReview", "an")
 
 
 def _decode(
-    decoder: msgspec.json.Decoder[R], body: bytes | bytearray, api_version: str, kind: str, a: str
+    decoder: msgspec.json.Decoder[_Review[R]],
+    body: bytes | bytearray,
+    api_version: str,
+    kind: str,
+    a: str,
 ) -> R:
     try:
         review = decoder.decode(body)
@@ -96,7 +94,7 @@ def _decode(
         raise ValueError(f"not {a} {kind}: {error}") from None
     if (review.api_version, review.kind) != (api_version, kind):
         raise ValueError(f"expected {api_version} {kind}, got {review.api_version} {review.kind}")
-    return review
+    return review.request
 
 
 def encode(uid: str, answer: Answer) -> bytes:
@@ -145,8 +143,7 @@ def decode_conversion(body: bytes | bytearray) -> ConversionRequest:
     Raises:
         ValueError: the body is not a ConversionReview; the message gives the reason.
     """
-    review = _decode(_CONVERSION_DECODER, body, CONVERSION_API_VERSION, "ConversionReview", "a")
-    return review.request
+    return _decode(_CONVERSION_DECODER, body, CONVERSION_API_VERSION, "ConversionReview", "a")
 
 
 def encode_conversion(uid: str, converted: Sequence[Mapping[str, Any]], problem: str = "") -> bytes:

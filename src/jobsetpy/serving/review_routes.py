@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jobsetpy.errors import JobSetPyError
@@ -44,7 +45,7 @@ def deadline(asked: str, limit_s: float) -> float:
 def routes(handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: float) -> list[Route]:
     """Return one route per webhook: bodies up to ``body_limit`` bytes, responses in time."""
     return [
-        Route("POST", path, _endpoint(path, _reviewed(handler), body_limit, deadline_s))
+        Route("POST", path, _endpoint(path, partial(_answer, handler), body_limit, deadline_s))
         for path, handler in handlers.items()
     ]
 
@@ -64,13 +65,6 @@ def conversion_route(path: str, convert: Converter, *, body_limit: int, deadline
         return Response(200, content, JSON)
 
     return Route("POST", path, _endpoint(path, answer, body_limit, deadline_s))
-
-
-def _reviewed(handler: Handler) -> _Answer:
-    async def answer(sent: Request, limit: int) -> Response:
-        return await _answer(sent, handler, limit)
-
-    return answer
 
 
 def _endpoint(path: str, answered: _Answer, body_limit: int, limit_s: float) -> http.Handler:
@@ -100,7 +94,7 @@ def _endpoint(path: str, answered: _Answer, body_limit: int, limit_s: float) -> 
     return counted
 
 
-async def _answer(sent: Request, handler: Handler, body_limit: int) -> Response:
+async def _answer(handler: Handler, sent: Request, body_limit: int) -> Response:
     body = await sent.body(body_limit)
     try:
         request = review.decode(body)

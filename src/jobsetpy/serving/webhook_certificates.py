@@ -1,23 +1,108 @@
-"""Certificate of the webhook server, and its distribution to API servers."""
+"""Certificate of the webhook server, and its distribution to API servers.
+
+API servers read the authorities that they trust from the objects that configure webhooks.
+"""
 
 from __future__ import annotations
 
 import base64
+from typing import ClassVar
 
 from jobsetpy import aio
+from jobsetpy.api._wire import wire
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 from jobsetpy.client import Client
 from jobsetpy.serving.certificates import SETTLE_S, CertificateManager, FileSource, SecretSource
-from jobsetpy.serving.webhook_kinds import (
-    Definition,
-    MutatingConfiguration,
-    ValidatingConfiguration,
-)
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 from jobsetpy.serving.x509 import KeyPair
 
 FILES_PERIOD_S = 2.0
 """Maximum interval between checks of files, in seconds: cheap, and the old certificate's authority
 may already have been revoked when they are replaced."""
+
+
+_ADMISSION = "admissionregistration.k8s.io"
+_DEFINITIONS = "apiextensions.k8s.io"
+
+
+@wire
+class ClientConfig:
+    """Authorities that the API server trusts; base64."""
+
+    ca_bundle: str | None = None
+
+
+@wire
+class Webhook:
+    """One webhook of a configuration."""
+
+    name: str = ""
+    client_config: ClientConfig = ClientConfig()
+
+
+@resource(
+    _ADMISSION,
+    "v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    namespaced=False,
+)
+@wire
+class MutatingConfiguration:
+    """Mutating webhooks."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+
+@resource(
+    _ADMISSION,
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
+@wire
+class ValidatingConfiguration:
+    """Validating webhooks."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+
+@wire
+class ConversionWebhook:
+    """Conversion webhook of a CRD."""
+
+    client_config: ClientConfig = ClientConfig()
+
+
+@wire
+class Conversion:
+    """Conversion between the versions of a CRD."""
+
+    webhook: ConversionWebhook | None = None
+
+
+@wire
+class DefinitionSpec:
+    """Part of a CRD's spec that is read."""
+
+    conversion: Conversion = Conversion()
+
+
+@resource(
+    _DEFINITIONS, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+@wire
+class Definition:
+    """CRD with a conversion."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DefinitionSpec = DefinitionSpec()
 
 
 def certificate_manager(

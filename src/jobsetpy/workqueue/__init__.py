@@ -4,13 +4,7 @@ Not ``asyncio.Queue``, which would neither merge equal items nor keep two worker
 """
 
 from jobsetpy.workqueue._delaying import DelayHeap
-from jobsetpy.workqueue._queue import (
-    NullQueueObserver,
-    Processing,
-    QueueObserver,
-    QueueShutDown,
-    WorkQueue,
-)
+from jobsetpy.workqueue._queue import Processing, QueueShutDown, WorkQueue
 from jobsetpy.workqueue._ratelimiters import (
     ItemExponential,
     MaxOf,
@@ -23,9 +17,7 @@ __all__ = [
     "DelayHeap",
     "ItemExponential",
     "MaxOf",
-    "NullQueueObserver",
     "Processing",
-    "QueueObserver",
     "QueueShutDown",
     "RateLimiter",
     "TokenBucket",

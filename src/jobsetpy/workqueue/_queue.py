@@ -10,12 +10,15 @@ import asyncio
 from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.errors import LifecycleError
 from jobsetpy.workqueue._delaying import DelayHeap
 from jobsetpy.workqueue._ratelimiters import RateLimiter, default_rate_limiter
+
+if TYPE_CHECKING:
+    from jobsetpy.observability.metrics import QueueMetrics
 
 K = TypeVar("K", bound=Hashable)
 
@@ -42,44 +45,6 @@ class Processing(NamedTuple):
     priority: int
     waited_s: float
     since: float
-
-
-class QueueObserver(Protocol):
-    """Callbacks for metrics of a queue; called synchronously, must not raise."""
-
-    def on_add(self, priority: int) -> None:
-        """An item was queued that was not queued before."""
-        ...
-
-    def on_get(self, waited_s: float) -> None:
-        """A worker took an item that had been queued for ``waited_s`` seconds."""
-        ...
-
-    def on_done(self, worked_s: float) -> None:
-        """A worker gave an item back after ``worked_s`` seconds."""
-        ...
-
-    def on_retry(self) -> None:
-        """An item was added with the rate limiter's delay."""
-        ...
-
-
-class NullQueueObserver:
-    """Observer that ignores every call."""
-
-    __slots__ = ()
-
-    def on_add(self, priority: int) -> None:
-        """Nothing."""
-
-    def on_get(self, waited_s: float) -> None:
-        """Nothing."""
-
-    def on_done(self, worked_s: float) -> None:
-        """Nothing."""
-
-    def on_retry(self) -> None:
-        """Nothing."""
 
 
 class WorkQueue(Generic[K]):
@@ -111,11 +76,11 @@ class WorkQueue(Generic[K]):
         fair_every: interval, in items, of law 5; 1 ignores priorities.
         clock: source of time. Timers always run on the event loop; with a clock that is not the
             loop's, a delay ends at the first ``get`` or ``poll`` after its deadline.
-        observer: receives adds, takes and durations.
+        metrics: counts adds, takes, retries and durations.
     """
 
     __slots__ = (
-        *("_clock", "_delayed", "_dirty", "_fair_every", "_levels", "_limiter", "_observer"),
+        *("_clock", "_delayed", "_dirty", "_fair_every", "_levels", "_limiter", "_metrics"),
         *("_order", "_processing", "_queued", "_taken", "_timer", "_timer_due", "_waiters"),
         "shutting_down",
     )
@@ -126,13 +91,13 @@ class WorkQueue(Generic[K]):
         rate_limiter: RateLimiter[K] | None = None,
         fair_every: int = 10,
         clock: Clock | None = None,
-        observer: QueueObserver | None = None,
+        metrics: QueueMetrics | None = None,
     ) -> None:
         if fair_every < 1:
             raise ValueError(f"fair_every must be at least 1, not {fair_every}")
         self._clock: Clock = clock or LoopClock()
         self._limiter: RateLimiter[K] = rate_limiter or default_rate_limiter(clock=self._clock)
-        self._observer: QueueObserver = observer or NullQueueObserver()
+        self._metrics = metrics
         self._fair_every = fair_every
         self._taken = 0
         # Queued items with (priority, queued since), the longest queued first. OrderedDicts, since
@@ -212,7 +177,8 @@ class WorkQueue(Generic[K]):
             priority = 0 if taken is None else taken.priority
         delay_s = max(self._limiter.when(item), at_least_s)
         if not self.shutting_down:
-            self._observer.on_retry()
+            if self._metrics is not None:
+                self._metrics.on_retry()
             self.add_after(item, delay_s, priority=priority)
         return delay_s
 
@@ -275,7 +241,8 @@ class WorkQueue(Generic[K]):
         taken = self._processing.pop(item, None)
         if taken is None:
             raise ValueError(f"done() without get(): {item}")
-        self._observer.on_done(self._clock.monotonic() - taken.since)
+        if self._metrics is not None:
+            self._metrics.on_done(self._clock.monotonic() - taken.since)
         priority = self._dirty.pop(item, None)
         if priority is not None:
             self._enqueue(item, priority)
@@ -322,7 +289,8 @@ class WorkQueue(Generic[K]):
             return
         self._queued[item] = (priority, self._clock.monotonic())
         self._append_to_level(item, priority)
-        self._observer.on_add(priority)
+        if self._metrics is not None:
+            self._metrics.on_add(priority)
         if self._waiters:
             self._wake()
 
@@ -352,7 +320,8 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         waited_s = now - since
         self._processing[item] = Processing(priority, waited_s, now)
-        self._observer.on_get(waited_s)
+        if self._metrics is not None:
+            self._metrics.on_get(waited_s)
         return item
 
     def _wake(self) -> None:

@@ -15,8 +15,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Secret
 from jobsetpy.errors import InvalidError
 from jobsetpy.serving import x509
-from jobsetpy.serving.webhook_certificates import secret_source
-from jobsetpy.serving.webhook_kinds import MutatingConfiguration
+from jobsetpy.serving.webhook_certificates import MutatingConfiguration, secret_source
 from support import patience
 from support.admission.admission_kit import Api, job, jobset, served_certificate
 from support.cluster.install import apply_object

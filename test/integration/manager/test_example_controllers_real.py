@@ -15,7 +15,7 @@ from jobsetpy.api.schema import crd_of
 from jobsetpy.app.rbac import manifests
 from jobsetpy.app.webhook_manifests import webhook_manifests
 from jobsetpy.client import connect
-from jobsetpy.serving.webhook_kinds import (
+from jobsetpy.serving.webhook_certificates import (
     Definition,
     MutatingConfiguration,
     ValidatingConfiguration,

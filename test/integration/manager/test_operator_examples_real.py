@@ -11,7 +11,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
 from jobsetpy.app.main import main
 from jobsetpy.app.rbac import manifests
-from jobsetpy.serving.webhook_kinds import (
+from jobsetpy.serving.webhook_certificates import (
     Definition,
     MutatingConfiguration,
     ValidatingConfiguration,

@@ -11,7 +11,7 @@ import yaml
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
-from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.serving.webhook_certificates import MutatingConfiguration, ValidatingConfiguration
 from support.cluster.install import CONFIG, apply_object
 
 _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (

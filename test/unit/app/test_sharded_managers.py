@@ -164,7 +164,7 @@ async def test_a_restart_continues_when_a_manager_is_killed():
         async with cluster.manager(2) as standby, restarting(cluster, one, two):
             await asyncio.sleep(5)
             assert (standby.ready.is_set(), standby.leading.is_set()) == (True, False)
-            assert standby._cache_sizes()["JobSet"] == 0
+            assert standby._shared.sizes()["JobSet"] == 0
             killed, began = one._elector.assignment.index, loop_time()
             await kill(one)
             name = next(iter(jobsets_of(two)))

@@ -7,22 +7,17 @@ import structlog
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference, key_of
-from jobsetpy.controller import (
-    Event,
-    Request,
-    Watch,
+from jobsetpy.controller import Event, Request, Watch, enqueue_mapped, enqueue_owner, enqueue_self
+from jobsetpy.controller._watch import WatchHandler
+from jobsetpy.controller.predicates import (
     all_of,
     annotations_changed,
     any_of,
-    enqueue_mapped,
-    enqueue_owner,
-    enqueue_self,
     generation_changed,
     labels_changed,
     not_,
     resource_version_changed,
 )
-from jobsetpy.controller._watch import WatchHandler
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.workqueue import WorkQueue
 from support.informers_kit import ManualInformer

@@ -14,7 +14,7 @@ from jobsetpy.app.webhook_manifests import webhook_manifests
 from jobsetpy.client import Client
 from jobsetpy.runtime._webhooks import ConversionHandler, carried_over, json_patch
 from jobsetpy.serving.review import ConversionRequest, ReviewRequest
-from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.serving.webhook_certificates import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.testing import World
 from jobsetpy.testing import json_patch as patched
 

@@ -157,7 +157,7 @@ class TestObserver:
         """Merged adds are not reported; queue time and work time are in seconds."""
         clock = ManualClock()
         recorder = Recorder()
-        queue = WorkQueue(clock=clock, observer=recorder)
+        queue = WorkQueue(clock=clock, metrics=recorder)
         queue.add("a", priority=3)
         queue.add("a", priority=4)
         clock.advance(2.0)

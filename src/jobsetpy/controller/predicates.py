@@ -1,10 +1,29 @@
-"""Further predicates: for kinds of changes, and for selected objects."""
+"""Predicates: select the changes that trigger a reconcile.
+
+A predicate is a function of an :class:`Event`. Named as adjectives, they read well in a ``Watch``:
+``Watch(jobs, enqueue_self, when=any_of(generation_changed, labels_changed))``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from jobsetpy.controller import Event, Predicate
+from jobsetpy.controller._event import Event
+
+Predicate: TypeAlias = Callable[[Event[Any]], bool]
+"""Function that returns whether an event counts. Must be fast and must not raise."""
+
+
+def generation_changed(event: Event[Any]) -> bool:
+    """Pass adds, deletes, and updates of the spec, which the API server counts in ``generation``.
+
+    All updates of a kind without generations (always 0, such as Pods and ConfigMaps) pass.
+    """
+    if event.old is None or event.new is None:
+        return True
+    new: int = event.new.metadata.generation
+    return new == 0 or new != event.old.metadata.generation
 
 
 def created(event: Event[Any]) -> bool:
@@ -49,6 +68,16 @@ def field_changed(path: str) -> Predicate:
     return changed
 
 
+labels_changed = field_changed("metadata.labels")
+"""Passes adds, deletes, and updates of labels."""
+
+annotations_changed = field_changed("metadata.annotations")
+"""Passes adds, deletes, and updates of annotations."""
+
+resource_version_changed = field_changed("metadata.resource_version")
+"""Passes adds, deletes, and updates that changed anything (a replay of a cache does not)."""
+
+
 def in_namespaces(*namespaces: str) -> Predicate:
     """Pass events of objects in one of these namespaces."""
     wanted = frozenset(namespaces)
@@ -76,3 +105,21 @@ def has_labels(**labels: str | None) -> Predicate:
         return all(key in have and value in (None, have[key]) for key, value in labels.items())
 
     return lambda event: fits(event.new) or fits(event.old)
+
+
+def any_of(*predicates: Predicate) -> Predicate:
+    """Pass events that pass at least one of ``predicates``; with none, no event passes."""
+    return lambda event: any(predicate(event) for predicate in predicates)
+
+
+def all_of(*predicates: Predicate) -> Predicate:
+    """Pass events that pass all ``predicates``; with none, every event passes."""
+    return lambda event: all(predicate(event) for predicate in predicates)
+
+
+def not_(predicate: Predicate) -> Predicate:
+    """Pass events that do not pass ``predicate``.
+
+    Most predicates here pass adds and deletes, so ``not_`` filters those out.
+    """
+    return lambda event: not predicate(event)
