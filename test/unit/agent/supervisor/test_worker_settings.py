@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.supervisor.supervisor import _health_rules
+from jobsetpy.agent.supervisor.supervisor import Supervisor
 from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.agent.supervisor.worker_settings import (
     chosen_log,
@@ -197,11 +198,13 @@ def test_the_agent_chooses_the_port_when_it_numbers_ranks_and_none_is_given(
     ],
 )
 def test_invalid_settings_of_the_health_command_are_refused(
-    variables: dict[str, str], reason: str
+    account: Path, variables: dict[str, str], reason: str
 ) -> None:
     """The error names the variable."""
+    pod = {"NAMESPACE": "n", "POD_NAME": "p", "JOBSET_NAME": "js"}
+    server = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "SERVICE_ACCOUNT_DIR": str(account)}
     with pytest.raises(ConfigurationError, match=reason):
-        _health_rules(variables)
+        Supervisor(["true"], pod | server | variables, log=AgentLog(), start=0.0)
 
 
 @pytest.mark.parametrize(
