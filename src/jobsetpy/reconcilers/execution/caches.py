@@ -49,7 +49,7 @@ def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildP
     return pods.by_index(PODS_OF_JOBSET, str(jobset))
 
 
-def pods_of(pods: rt.Store[ChildPod], job: Job) -> list[ChildPod]:
+def pods_of_job(pods: rt.Store[ChildPod], job: Job) -> list[ChildPod]:
     """Return the pods that a Job controls; O(result).
 
     Args:

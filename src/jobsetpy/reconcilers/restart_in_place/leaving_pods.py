@@ -22,7 +22,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of, pods_of
+from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of, pods_of_job
 from jobsetpy.reconcilers.restart_in_place.leaving import (
     CHECK_S,
     LeavingPlan,
@@ -133,7 +133,7 @@ class LeavingPodsReconciler:
             pod.metadata.annotations.completion_index == first.metadata.annotations.completion_index
             and pod.metadata.uid != first.metadata.uid
             and pod.status.phase == "Succeeded"
-            for pod in pods_of(self._pods, job)
+            for pod in pods_of_job(self._pods, job)
         )
 
     async def _execute(self, observed: ObservedLeaving, plan: LeavingPlan) -> bool:

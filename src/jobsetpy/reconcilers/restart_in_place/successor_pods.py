@@ -28,7 +28,7 @@ from jobsetpy.errors import (
     NotFoundError,
 )
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, jobset_of, pods_of
+from jobsetpy.reconcilers.execution.caches import SharedCaches, jobset_of, pods_of_job
 from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
@@ -136,7 +136,7 @@ class SuccessorPodsReconciler:
         return ObservedMembers(
             job=job,
             jobset=jobset,
-            pods=pods_of(self._pods, job),
+            pods=pods_of_job(self._pods, job),
             failed_at=self._failures.of(job),
             nodes=self._settings.nodes,
         )
