@@ -19,17 +19,23 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
-from jobsetpy.informers import (
+from jobsetpy.informers import WatchOptions
+from jobsetpy.informers._events import (
     Applied,
     Bookmark,
     Deleted,
     ListCompleted,
     Listed,
     ListStarted,
-    WatchMachine,
-    WatchOptions,
 )
-from jobsetpy.informers._machine import OpenWatch, ReadFrames, RequestPage, Wait, is_older
+from jobsetpy.informers._machine import (
+    OpenWatch,
+    ReadFrames,
+    RequestPage,
+    Wait,
+    WatchMachine,
+    is_older,
+)
 from support.informers_kit import Meta, Thing
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from jobsetpy.client._models import Page as Page
     from jobsetpy.client._models import decoder_of as decoder_of
     from jobsetpy.client._ratelimit import RateLimiter as RateLimiter
-    from jobsetpy.client._send import RequestObserver as RequestObserver
     from jobsetpy.client._slim import H11Transport as H11Transport
     from jobsetpy.client._transport import ByteStream as ByteStream
     from jobsetpy.client._transport import HttpRequest as HttpRequest
@@ -44,7 +43,6 @@ __getattr__, __dir__ = lazy(
         "_frames": ("WatchFrame", "WatchStream"),
         "_models": ("Page", "decoder_of"),
         "_ratelimit": ("RateLimiter",),
-        "_send": ("RequestObserver",),
         "_slim": ("H11Transport",),
         "_transport": ("ByteStream", "HttpRequest", "HttpResponse", "Transport"),
         "_write_log": ("Writes", "noted_writes"),

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from jobsetpy.extras import require
 
@@ -25,7 +25,7 @@ import aiohttp
 import yarl
 from aiohttp.connector import Connection
 
-from jobsetpy.client._fence import AbortOnFailure
+from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._http import USER_AGENT, target
 from jobsetpy.client._login import (
     KubeconfigLogin,
@@ -335,6 +335,43 @@ class AiohttpTransport:
                 return ConnectFailedError(what)
             case _:
                 return StreamBrokenError(what)
+
+
+class AbortOnFailure:
+    """Context that aborts a request's connection if the block fails or is cancelled.
+
+    A close instead of an abort may take long: TLS waits for the peer's answer.
+
+    Args:
+        fence: fence of the request, if it has one.
+    """
+
+    __slots__ = ("_fence", "_used")
+
+    def __init__(self, fence: WriteFence | None) -> None:
+        self._fence = fence
+        self._used: list[tuple[Connection, asyncio.Transport]] = []
+
+    def admit(self, connection: Connection) -> None:
+        """Call ``fence.admit``, if there is a fence, immediately before the request is sent."""
+        transport = connection.transport
+        if self._fence is not None:
+            self._fence.admit(transport)
+        if transport is not None:
+            self._used.append((connection, transport))
+
+    def __enter__(self) -> Self:
+        """Enter the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Abort the connection after a failure."""
+        if kind is None:
+            return
+        for connection, transport in self._used:
+            # A connection that was returned to the pool may carry another request by now.
+            if connection.transport is transport or transport.is_closing():
+                transport.abort()
 
 
 _FAILURES: Final = (TimeoutError, aiohttp.ClientError, OSError)

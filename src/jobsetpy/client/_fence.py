@@ -23,7 +23,6 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, Self
 
 from jobsetpy.errors import LeadershipLostError
 
@@ -90,47 +89,3 @@ class WriteFence:
             if _USER_TIMEOUT is not None:
                 timeout_ms = max(1, round(self.grace_s * 1000))
                 handle.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, timeout_ms)
-
-
-class Lent(Protocol):
-    """A connection while a request uses it; without a transport after it was returned."""
-
-    @property
-    def transport(self) -> asyncio.WriteTransport | None: ...
-
-
-class AbortOnFailure:
-    """Context that aborts a request's connection if the block fails or is cancelled.
-
-    A close instead of an abort may take long: TLS waits for the peer's answer.
-
-    Args:
-        fence: fence of the request, if it has one.
-    """
-
-    __slots__ = ("_fence", "_used")
-
-    def __init__(self, fence: WriteFence | None) -> None:
-        self._fence = fence
-        self._used: list[tuple[Lent, asyncio.WriteTransport]] = []
-
-    def admit(self, connection: Lent) -> None:
-        """Call ``fence.admit``, if there is a fence, immediately before the request is sent."""
-        transport = connection.transport
-        if self._fence is not None:
-            self._fence.admit(transport)
-        if transport is not None:
-            self._used.append((connection, transport))
-
-    def __enter__(self) -> Self:
-        """Enter the block."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Abort the connection after a failure."""
-        if kind is None:
-            return
-        for connection, transport in self._used:
-            # A connection that was returned to the pool may carry another request by now.
-            if connection.transport is transport or transport.is_closing():
-                transport.abort()

@@ -21,8 +21,6 @@ their callers, which can read the object first. Credentials (401) are handled by
 from __future__ import annotations
 
 import enum
-import random
-from collections.abc import Callable
 
 from jobsetpy.aio import Backoff
 from jobsetpy.errors import ConnectFailedError, JobSetPyError, RetryableApiError, StreamBrokenError
@@ -62,27 +60,18 @@ def is_retryable(failure: JobSetPyError, safety: Safety) -> bool:
             return False
 
 
-class Retry:
-    """The attempts of one call."""
+def wait_after(
+    failure: JobSetPyError, safety: Safety, backoff: Backoff, remaining_s: float
+) -> float | None:
+    """Return the seconds to wait before the next attempt; ``None`` for no further attempt.
 
-    __slots__ = ("_backoff", "_safety")
-
-    def __init__(self, safety: Safety, *, rand: Callable[[], float] = random.random) -> None:
-        self._safety = safety
-        self._backoff = Backoff(base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, rand=rand)
-
-    def wait_after(self, failure: JobSetPyError, remaining_s: float) -> float | None:
-        """Return the seconds to wait before the next attempt; ``None`` for no further attempt.
-
-        Also ``None`` if the wait would exceed the rest of the deadline: the present failure is more
-        informative than a timeout, and earlier.
-        """
-        if not is_retryable(failure, self._safety):
-            return None
-        retry_after = failure.retry_after if isinstance(failure, RetryableApiError) else None
-        if self._backoff.attempt >= (
-            MAX_RETRIES if retry_after is None else MAX_RETRY_AFTER_RETRIES
-        ):
-            return None
-        wait = self._backoff.next(retry_after)
-        return wait if wait < remaining_s else None
+    Also ``None`` if the wait would exceed the rest of the deadline: the present failure is more
+    informative than a timeout, and earlier.
+    """
+    if not is_retryable(failure, safety):
+        return None
+    retry_after = failure.retry_after if isinstance(failure, RetryableApiError) else None
+    if backoff.attempt >= (MAX_RETRIES if retry_after is None else MAX_RETRY_AFTER_RETRIES):
+        return None
+    wait = backoff.next(retry_after)
+    return wait if wait < remaining_s else None

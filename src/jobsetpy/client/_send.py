@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from jobsetpy.aio import Backoff
 from jobsetpy.client._errors import MAX_BODY, error_from_response
 from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._ratelimit import RateLimiter
-from jobsetpy.client._retry import Retry, Safety
+from jobsetpy.client._retry import BACKOFF_BASE_S, BACKOFF_CAP_S, Safety, wait_after
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
 from jobsetpy.client._write_log import SHOWN, written
 from jobsetpy.errors import ApiTimeoutError, JobSetPyError, StreamBrokenError, TransportError
@@ -92,7 +93,7 @@ class Sender:
         started = clock()
         deadline = started + request.timeout_s
         observer = self.observer
-        retry: Retry | None = None
+        backoff: Backoff | None = None
         refreshed = False
         attempt = request
         while True:
@@ -130,9 +131,9 @@ class Sender:
                     await self._refresh(deadline, verb, request)
                     attempt = request.with_timeout(deadline - clock())
                     continue
-            if retry is None:
-                retry = Retry(safety, rand=self.rand)
-            wait = retry.wait_after(failure, deadline - clock())
+            if backoff is None:
+                backoff = Backoff(base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, rand=self.rand)
+            wait = wait_after(failure, safety, backoff, deadline - clock())
             if wait is None:
                 raise failure
             await asyncio.sleep(wait)

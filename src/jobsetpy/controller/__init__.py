@@ -12,13 +12,10 @@ from jobsetpy.controller._of_objects import controller_for
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._recorder import EventLimits, EventRecorder
 from jobsetpy.controller._runnable import Runnable
-from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Watch
-from jobsetpy.errors import TerminalError
+from jobsetpy.controller._watch import Watch
 
 __all__ = [
     "DEFAULT_WORKERS",
-    "INITIAL_PRIORITY",
-    "LIVE_PRIORITY",
     "Controller",
     "Event",
     "EventHandler",
@@ -29,7 +26,6 @@ __all__ = [
     "Request",
     "Result",
     "Runnable",
-    "TerminalError",
     "Watch",
     "controller_for",
     "enqueue_mapped",

@@ -8,8 +8,10 @@ acting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+import attrs
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import KubeObject, ObjectKey
@@ -19,17 +21,20 @@ from jobsetpy.controller._handlers import EventHandler
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
+_Kind = Literal["creations", "deletions", "versions"]
 
+
+@attrs.define
 class _Expected:
-    """Pending writes of one key."""
+    """Pending writes of one key: creations by name, deletions and versions by uid."""
 
-    __slots__ = ("names", "uids", "until", "versions")
+    pending: dict[tuple[_Kind, str], int] = attrs.field(factory=dict)
+    """The value is the expected version; 0 for creations and deletions."""
+    until: float = 0.0
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.uids: set[str] = set()
-        self.versions: dict[str, int] = {}
-        self.until = 0.0
+    def of(self, kind: _Kind) -> list[str]:
+        """Return the first names or uids of one kind, for the log."""
+        return sorted(name for each, name in self.pending if each == kind)[:10]
 
 
 class Expectations:
@@ -77,8 +82,7 @@ class Expectations:
 
     def expect_creations(self, key: ObjectKey, names: Iterable[str]) -> None:
         """Announce that objects called ``names`` are about to be created because of ``key``."""
-        self._open(key).names.update(names)
-        self._close(key)
+        self._expect(key, {("creations", name): 0 for name in names})
 
     def expect_deletions(self, key: ObjectKey, uids: Iterable[str]) -> None:
         """Announce that objects with ``uids`` are about to be deleted because of ``key``.
@@ -86,8 +90,7 @@ class Expectations:
         The expectation is met when the cache shows the object with a deletion timestamp, or no
         longer shows it: foreground deletion, finalizers or a grace period can delay the removal.
         """
-        self._open(key).uids.update(uids)
-        self._close(key)
+        self._expect(key, {("deletions", uid): 0 for uid in uids})
 
     def expect_version(
         self, key: ObjectKey, uid: str, resource_version: str, *, cached: str = ""
@@ -106,38 +109,23 @@ class Expectations:
         version = _number(resource_version)
         if version is None or (_number(cached) or 0) >= version:
             return
-        versions = self._open(key).versions
-        versions[uid] = max(version, versions.get(uid, 0))
-        self._close(key)
+        self._expect(key, {("versions", uid): version})
 
     def observed_creation(self, key: ObjectKey, name: str) -> None:
         """Record that ``name`` is in the cache, or never will be (its creation failed)."""
-        expected = self._expected.get(key)
-        if expected is not None:
-            expected.names.discard(name)
-            self._drop_if_empty(key, expected)
+        self._observed(key, "creations", name)
 
     def observed_deletion(self, key: ObjectKey, uid: str) -> None:
         """Record that ``uid`` is gone or terminating, or will stay (its deletion failed)."""
-        expected = self._expected.get(key)
-        if expected is not None:
-            expected.uids.discard(uid)
-            self._drop_if_empty(key, expected)
+        self._observed(key, "deletions", uid)
 
     def observed_version(self, key: ObjectKey, uid: str, resource_version: str) -> None:
         """Record that the cache shows ``resource_version`` of the object with ``uid``."""
-        expected = self._expected.get(key)
-        if expected is not None and uid in expected.versions:
-            version = _number(resource_version)
-            if version is None or version >= expected.versions[uid]:
-                del expected.versions[uid]
-                self._drop_if_empty(key, expected)
+        self._observed(key, "versions", uid, _number(resource_version))
 
     def observed_end(self, key: ObjectKey, uid: str) -> None:
         """Record that the object with ``uid`` is gone: no further version of it will arrive."""
-        expected = self._expected.get(key)
-        if expected is not None and expected.versions.pop(uid, None) is not None:
-            self._drop_if_empty(key, expected)
+        self._observed(key, "versions", uid)
 
     def is_satisfied(self, key: ObjectKey) -> bool:
         """Return whether the cache shows all writes caused by ``key``, or the wait timed out."""
@@ -152,9 +140,7 @@ class Expectations:
             "own writes did not show up in the cache, going on without",
             expectations=self.name,
             object=str(key),
-            creations=sorted(expected.names)[:10],
-            deletions=sorted(expected.uids)[:10],
-            versions=sorted(expected.versions)[:10],
+            **{each: expected.of(each) for each in get_args(_Kind)},
             waited_s=self._ttl_s,
         )
         return True
@@ -202,20 +188,24 @@ class Expectations:
             self.observed_deletion(key, meta.uid)
         self.observed_version(key, meta.uid, meta.resource_version)
 
-    def _open(self, key: ObjectKey) -> _Expected:
+    def _expect(self, key: ObjectKey, pending: Mapping[tuple[_Kind, str], int]) -> None:
+        expected = self._expected.get(key) or _Expected()
+        for what, version in pending.items():
+            expected.pending[what] = max(version, expected.pending.get(what, 0))
+        expected.until = self._clock.monotonic() + self._ttl_s
+        if expected.pending:
+            self._expected[key] = expected
+
+    def _observed(self, key: ObjectKey, kind: _Kind, name: str, version: int | None = None) -> None:
+        """Drop an expectation; one of a later version than ``version`` stays."""
         expected = self._expected.get(key)
         if expected is None:
-            expected = self._expected[key] = _Expected()
-        return expected
-
-    def _close(self, key: ObjectKey) -> None:
-        expected = self._expected[key]
-        expected.until = self._clock.monotonic() + self._ttl_s
-        self._drop_if_empty(key, expected)
-
-    def _drop_if_empty(self, key: ObjectKey, expected: _Expected) -> None:
-        if not (expected.names or expected.uids or expected.versions):
-            del self._expected[key]
+            return
+        wanted = expected.pending.get((kind, name))
+        if wanted is not None and (version is None or version >= wanted):
+            del expected.pending[kind, name]
+            if not expected.pending:
+                del self._expected[key]
 
 
 def _number(resource_version: str) -> int | None:

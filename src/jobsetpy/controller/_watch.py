@@ -152,25 +152,22 @@ class WatchHandler(Generic[T]):
             try:
                 if not self._when(event):
                     return
-            except NotSyncedError:
-                if self._put_off(self, event):
+            except Exception as error:  # noqa: BLE001 - see the class docstring
+                if self._is_put_off(event, self._when, error):
                     return
-                self._failed(event, self._when)
-            except Exception:  # noqa: BLE001 - see the class docstring
-                self._failed(event, self._when)
         priority = INITIAL_PRIORITY if event.initial else LIVE_PRIORITY
         try:
             for request in self._handler(event):
                 if type(request) is not Request:
                     _check_request(request)
                 self._add(request, priority=priority)
-        except NotSyncedError:
-            if not self._put_off(self, event):
-                self._failed(event, self._handler)
-        except Exception:  # noqa: BLE001 - see the class docstring
-            self._failed(event, self._handler)
+        except Exception as error:  # noqa: BLE001 - see the class docstring
+            self._is_put_off(event, self._handler, error)
 
-    def _failed(self, event: Event[T], function: Any) -> None:
+    def _is_put_off(self, event: Event[T], function: Any, error: Exception) -> bool:
+        """Put the event off if a store had not synced; log any other failure."""
+        if isinstance(error, NotSyncedError) and self._put_off(self, event):
+            return True
         metrics.watch_error(self._controller)
         obj: Any = event.obj
         self._log.exception(
@@ -180,6 +177,7 @@ class WatchHandler(Generic[T]):
             kind=type(obj).__name__,
             object=str(key_of(obj)),
         )
+        return False
 
 
 def _check_request(request: object) -> None:

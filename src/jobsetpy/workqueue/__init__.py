@@ -4,7 +4,7 @@ Not ``asyncio.Queue``, which would neither merge equal items nor keep two worker
 """
 
 from jobsetpy.workqueue._delaying import DelayHeap
-from jobsetpy.workqueue._queue import Processing, QueueShutDown, WorkQueue
+from jobsetpy.workqueue._queue import QueueShutDown, WorkQueue
 from jobsetpy.workqueue._ratelimiters import (
     ItemExponential,
     MaxOf,
@@ -17,7 +17,6 @@ __all__ = [
     "DelayHeap",
     "ItemExponential",
     "MaxOf",
-    "Processing",
     "QueueShutDown",
     "RateLimiter",
     "TokenBucket",

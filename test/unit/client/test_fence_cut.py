@@ -14,8 +14,8 @@ import uvloop
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import AiohttpTransport, Client, H11Transport, WriteFence
+from jobsetpy.client._aiohttp import AbortOnFailure
 from jobsetpy.client._connection import PEER_TIMEOUT_S
-from jobsetpy.client._fence import AbortOnFailure
 from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
 from support import patience

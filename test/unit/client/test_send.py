@@ -4,9 +4,16 @@ import asyncio
 
 import pytest
 
+from jobsetpy.aio import Backoff
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import Client, HttpRequest, HttpResponse
-from jobsetpy.client._retry import MAX_RETRIES, MAX_RETRY_AFTER_RETRIES, Retry, Safety, is_retryable
+from jobsetpy.client._retry import (
+    MAX_RETRIES,
+    MAX_RETRY_AFTER_RETRIES,
+    Safety,
+    is_retryable,
+    wait_after,
+)
 from jobsetpy.client._send import target_of
 from jobsetpy.errors import (
     ApiTimeoutError,
@@ -129,8 +136,10 @@ async def test_backoff_doubles_without_a_hint(scripted, looptime):
 
 def test_number_of_requested_retries_is_bounded():
     """A server may not postpone a call for ever."""
-    retry = Retry(Safety.READ, rand=lambda: 0.0)
-    waits = [retry.wait_after(error(429, 1.0), 1e9) for _ in range(MAX_RETRY_AFTER_RETRIES + 1)]
+    backoff, refused = Backoff(rand=lambda: 0.0), error(429, 1.0)
+    waits = [
+        wait_after(refused, Safety.READ, backoff, 1e9) for _ in range(MAX_RETRY_AFTER_RETRIES + 1)
+    ]
 
     assert waits == [1.0] * MAX_RETRY_AFTER_RETRIES + [None]
 

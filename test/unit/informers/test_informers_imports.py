@@ -33,7 +33,7 @@ def modules_after(statement):
     [
         "import jobsetpy.informers._machine",
         "import jobsetpy.informers._watcher",
-        "from jobsetpy.informers import Applied, NullObserver, Watcher",
+        "from jobsetpy.informers import NullObserver, WatchOptions",
     ],
 )
 def test_the_watcher_is_light(statement):

@@ -15,15 +15,10 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, WatchFrame
-from jobsetpy.informers import (
-    Applied,
-    Assignment,
-    KeyedShard,
-    SharedInformer,
-    WatchMachine,
-    WatchOptions,
-)
+from jobsetpy.informers import Assignment, KeyedShard, SharedInformer, WatchOptions
+from jobsetpy.informers._events import Applied
 from jobsetpy.informers._keyed_shard import place_of
+from jobsetpy.informers._machine import WatchMachine
 from jobsetpy.reconcilers.execution.shards import jobset_name_of, peek
 from jobsetpy.testing import World, make_pod
 from jobsetpy.testing.jobsets import decoded

@@ -19,15 +19,14 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
-from jobsetpy.informers import (
+from jobsetpy.informers import WatchOptions
+from jobsetpy.informers._events import (
     Applied,
     Bookmark,
     Deleted,
     ListCompleted,
     Listed,
     ListStarted,
-    WatchMachine,
-    WatchOptions,
 )
 from jobsetpy.informers._machine import (
     STREAMING_TRIES,
@@ -36,6 +35,7 @@ from jobsetpy.informers._machine import (
     ReadFrames,
     RequestPage,
     Wait,
+    WatchMachine,
     is_older,
 )
 from support.informers_kit import InformerLog, Meta, Thing

@@ -14,16 +14,9 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client, WatchFrame
 from jobsetpy.client._models import Model
 from jobsetpy.errors import DecodeError
-from jobsetpy.informers import (
-    Applied,
-    Deleted,
-    Listed,
-    Shard,
-    SharedInformer,
-    Unreadable,
-    WatchMachine,
-    WatchOptions,
-)
+from jobsetpy.informers import Shard, SharedInformer, WatchOptions
+from jobsetpy.informers._events import Applied, Deleted, Listed, Unreadable
+from jobsetpy.informers._machine import WatchMachine
 from jobsetpy.informers._shard import fnv1a_64
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.testing import World, make_pod

@@ -19,15 +19,9 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
-from jobsetpy.informers import (
-    Applied,
-    Deleted,
-    ListCompleted,
-    Listed,
-    ListStarted,
-    Watcher,
-    WatchOptions,
-)
+from jobsetpy.informers import WatchOptions
+from jobsetpy.informers._events import Applied, Deleted, ListCompleted, Listed, ListStarted
+from jobsetpy.informers._watcher import Watcher
 from support.informers_kit import InformerLog, running
 
 pytestmark = pytest.mark.looptime
