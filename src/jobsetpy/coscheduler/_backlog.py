@@ -16,22 +16,24 @@ from typing import Final, Generic, TypeVar
 from jobsetpy.informers import Handler
 
 T = TypeVar("T")
+Change = Callable[[T | None, T | None], None]
+"""Function of an object before and after a change; ``None`` if it did not or does not exist."""
 
 _SLICE: Final = 20
 """Maximum number of calls without a pause."""
 
 
 class Backlog:
-    """Handlers of several informers that are called in one common order."""
+    """Changes of the objects of several informers, in one common order."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
         self.empty = asyncio.Event()
         """Set when the queue is empty: from then on handlers are called immediately."""
 
-    def before(self, handler: Handler[T]) -> Handler[T]:
-        """Return a handler that forwards to this one in order."""
-        return _Later(handler, self.call)
+    def before(self, see: Change[T]) -> Handler[T]:
+        """Return a handler that calls a function in order."""
+        return _Later(see, self.call)
 
     def call(self, function: Callable[[], None]) -> None:
         """Call the function after all earlier calls."""
@@ -50,15 +52,15 @@ class Backlog:
 
 
 class _Later(Generic[T]):
-    def __init__(self, handler: Handler[T], call: Callable[[Callable[[], None]], None]) -> None:
-        self._handler = handler
+    def __init__(self, see: Change[T], call: Callable[[Callable[[], None]], None]) -> None:
+        self._see = see
         self._call = call
 
-    def on_add(self, obj: T, *, initial: bool) -> None:
-        self._call(partial(self._handler.on_add, obj, initial=initial))
+    def on_add(self, obj: T, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+        self._call(partial(self._see, None, obj))
 
     def on_update(self, old: T, new: T) -> None:
-        self._call(partial(self._handler.on_update, old, new))
+        self._call(partial(self._see, old, new))
 
-    def on_delete(self, obj: T, *, final_state_known: bool) -> None:
-        self._call(partial(self._handler.on_delete, obj, final_state_known=final_state_known))
+    def on_delete(self, obj: T, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
+        self._call(partial(self._see, obj, None))

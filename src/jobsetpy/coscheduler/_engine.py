@@ -157,8 +157,8 @@ class Engine:
         registrations = []
         if nodes is not None:
             self.nodes.watched = True
-            registrations.append(nodes.add_handler(backlog.before(self.nodes)))
-        registrations.append(pods.add_handler(backlog.before(self)))
+            registrations.append(nodes.add_handler(backlog.before(self.nodes.see)))
+        registrations.append(pods.add_handler(backlog.before(self.see)))
         return registrations
 
     async def _catch_up(self) -> None:
@@ -168,21 +168,14 @@ class Engine:
             self._execute(self.gang_scheduler.resume(self._now()))
         self.knows.set()
 
-    # -- pods, as an informer's handler -------------------------------------------------------
+    # -- pods ---------------------------------------------------------------------------------
 
-    def on_add(self, obj: GroupPod, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        """Handle a new pod."""
-        self._seen(obj)
-
-    def on_update(self, old: GroupPod, new: GroupPod) -> None:
-        """Handle a changed pod, or another one with its name."""
-        if old.metadata.uid != new.metadata.uid:
+    def see(self, old: GroupPod | None, new: GroupPod | None) -> None:
+        """Handle a pod before and after a change; ``None`` if it did not or does not exist."""
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._gone(old.metadata.uid)
-        self._seen(new)
-
-    def on_delete(self, obj: GroupPod, *, final_state_known: bool) -> None:  # noqa: ARG002
-        """Handle a pod that was deleted, or is no longer in a gang."""
-        self._gone(obj.metadata.uid)
+        if new is not None:
+            self._seen(new)
 
     def _seen(self, pod: GroupPod) -> None:
         seen = seen_pod(pod)

@@ -24,7 +24,7 @@ STEPS: Final = 500
 
 
 class Nodes:
-    """Nodes of the cluster; a handler of their informer.
+    """Nodes of the cluster.
 
     Args:
         changed: called with the name of a node that was added, changed or deleted.
@@ -68,26 +68,18 @@ class Nodes:
         if self.watched and name not in self._infos:
             await self._arrivals.expect(name, timeout_s)
 
-    # -- nodes, as an informer's handler ------------------------------------------------------
+    def see(self, old: CapacityNode | None, new: CapacityNode | None) -> None:
+        """Handle a node before and after a change; ``None`` if it did not or does not exist."""
+        if new is not None:
+            self._update(new.metadata.name, node_info(new))
+        elif old is not None:
+            name = old.metadata.name
+            if self.free is not None:
+                self.free.node(name, None)
+            if self._infos.pop(name, None) is not None:
+                self._changed(name)
 
-    def on_add(self, obj: CapacityNode, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        """Add a node."""
-        self._see(obj)
-
-    def on_update(self, old: CapacityNode, new: CapacityNode) -> None:  # noqa: ARG002 - protocol
-        """Update a node."""
-        self._see(new)
-
-    def on_delete(self, obj: CapacityNode, *, final_state_known: bool) -> None:  # noqa: ARG002
-        """Remove a node."""
-        name = obj.metadata.name
-        if self.free is not None:
-            self.free.node(name, None)
-        if self._infos.pop(name, None) is not None:
-            self._changed(name)
-
-    def _see(self, node: CapacityNode) -> None:
-        name, after = node.metadata.name, node_info(node)
+    def _update(self, name: str, after: NodeInfo) -> None:
         before = self._infos.get(name)
         self._infos[name] = after
         if self.free is not None:

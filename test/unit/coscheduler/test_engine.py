@@ -104,7 +104,10 @@ class Rig:
         client = RecordingClient(self.world, qps=0)
         engine = self.scheduler.engine = Engine(client, clock=VirtualClock())
         manager = Manager(client, clock=VirtualClock())
-        manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME).add_handler(engine)
+        immediately = Backlog()
+        immediately.empty.set()
+        pods = manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME)
+        pods.add_handler(immediately.before(engine.see))
         async with started(manager), aio.supervise() as tasks:
             writing = tasks.start(engine.run(), name="engine")
             scheduling = tasks.start(self.scheduler.run(), name="scheduler")
@@ -349,7 +352,7 @@ async def test_preemption_waits_until_capacity_is_counted():
     for at in range(5):
         status = NodeStatus(allocatable={"cpu": "1", "pods": "9"})
         node = CapacityNode(metadata=LabelledMeta(name=f"n{at}"), status=status)
-        engine.nodes.on_add(node, initial=True)
+        engine.nodes.see(None, node)
     container = {"name": "w", "image": "w", "resources": {"requests": {"cpu": "2"}}}
     pods = [member_pod(f"a-{at}", 3, containers=[container]) for at in range(3)]
     uids = [world.create("pods", pod)["metadata"]["uid"] for pod in pods]
@@ -386,41 +389,25 @@ async def test_gangs_of_two_namespaces_may_have_the_same_name():
         assert rig.world.get("pods", "a-0")["spec"]["schedulingGates"] == [{"name": GATE}]
 
 
-class NumberLog:
-    """A handler of numbers that records them; deleted ones are negative."""
-
-    def __init__(self):
-        self.numbers = []
-
-    def on_add(self, obj, *, initial):
-        self.numbers.append(obj)
-
-    def on_update(self, old, new):
-        self.numbers.append(new)
-
-    def on_delete(self, obj, *, final_state_known):
-        self.numbers.append(-obj)
-
-
 async def test_initial_objects_are_forwarded_in_portions():
     """Other tasks run in between, and later events are forwarded after the initial objects."""
-    backlog, log, counts = Backlog(), NumberLog(), []
-    handler = backlog.before(log)
+    backlog, numbers, counts = Backlog(), [], []
+    handler = backlog.before(lambda old, new: numbers.append(-old if new is None else new))
     for number in range(100):
         handler.on_add(number, initial=True)
     async with aio.supervise() as tasks:
         forwarding = tasks.start(backlog.forward(), name="forwarding")
         while not backlog.empty.is_set():
-            if len(log.numbers) == 40:
+            if len(numbers) == 40:
                 handler.on_update(7, 107)
                 handler.on_delete(8, final_state_known=True)
-            counts.append(len(log.numbers))
+            counts.append(len(numbers))
             await asyncio.sleep(0)
         await forwarding
     assert max(after - before for before, after in itertools.pairwise(counts)) <= 20
-    assert log.numbers == [*range(100), 107, -8]
+    assert numbers == [*range(100), 107, -8]
     handler.on_add(101, initial=False)
-    assert log.numbers[-1] == 101
+    assert numbers[-1] == 101
 
 
 async def test_binds_wait_until_all_existing_pods_are_known():

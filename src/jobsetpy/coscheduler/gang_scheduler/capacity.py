@@ -9,7 +9,7 @@ answer wrong. The scheduler decides if pods really fit.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -97,7 +97,7 @@ class Capacity:
         self._pods: dict[str, _Load] = {}
         self._unplaced: dict[PodGroupKey, Counter[Shape]] = {}
         self._shapes: dict[PodGroupKey, Counter[Shape]] = {}
-        self._reserved: dict[PodGroupKey, set[str]] = {}
+        self._reserved: defaultdict[PodGroupKey, set[str]] = defaultdict(set)
         self._admissions: dict[NodeConstraints, Admission] = {}
         self._places: dict[tuple[Shape, float], Places] = {}
         self._totals: dict[tuple[frozenset[NodeConstraints], float], Totals] = {}
@@ -338,15 +338,10 @@ class Capacity:
 
     def _account_offers(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
         old, new = ({} if each is None else each.allocatable for each in (before, after))
-        known = len(self._offers)
+        known = set(self._offers)
         self._offers.update(new.keys() - old.keys())
-        changed = len(self._offers) != known
-        for resource in old.keys() - new.keys():
-            self._offers[resource] -= 1
-            if not self._offers[resource]:
-                del self._offers[resource]
-                changed = True
-        if changed:
+        self._offers -= Counter(old.keys() - new.keys())
+        if self._offers.keys() != known:
             self._places.clear()  # the relevant part of a pod's requests has changed
 
     def _add(self, uid: str, load: _Load) -> None:
@@ -377,11 +372,8 @@ class Capacity:
     def _account_reserved(self, uid: str, load: _Load, sign: int) -> None:
         if load.group is None or load.node or not load.reserved:
             return
-        if sign > 0:
-            self._reserved.setdefault(load.group, set()).add(uid)
-            return
         uids = self._reserved[load.group]
-        uids.discard(uid)
+        (uids.add if sign > 0 else uids.discard)(uid)
         if not uids:
             del self._reserved[load.group]
 

@@ -98,7 +98,7 @@ class Contention:
 
     def next_wake(self) -> float | None:
         """Return the time of the next timer; ``None`` without any."""
-        return earliest(self._patience.first(), None if self.turn is None else self._turn_ends)
+        return earliest(self._patience.next_at(), None if self.turn is None else self._turn_ends)
 
     # -- giving way ---------------------------------------------------------------------------
 

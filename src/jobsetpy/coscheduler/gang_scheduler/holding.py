@@ -220,7 +220,9 @@ class Holding:
         """Return the time of the next timer; ``None`` without any."""
         if self._unfinished:
             return now
-        return earliest(self._deadlines.first(), self._gathering.first(), self._partial.first())
+        return earliest(
+            self._deadlines.next_at(), self._gathering.next_at(), self._partial.next_at()
+        )
 
     # -- batches ------------------------------------------------------------------------------
 

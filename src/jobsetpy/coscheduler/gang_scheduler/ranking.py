@@ -35,10 +35,6 @@ class Ranking(Generic[K]):
         """Iterate in reversed order."""
         return (key for _, key in reversed(self._order))
 
-    def rank(self, key: K) -> Any:
-        """Return the rank of a key; ``None`` if it has none."""
-        return self._ranks.get(key)
-
     def put(self, key: K, rank: Any) -> None:
         """Set or change the rank of a key; ``None`` removes it."""
         before = self._ranks.get(key)
@@ -53,7 +49,8 @@ class Ranking(Generic[K]):
 
     def drop(self, key: K) -> None:
         """Remove a key, if it is there."""
-        self.put(key, None)
+        if key in self._ranks:
+            self.put(key, None)
 
     def clear(self) -> None:
         """Remove all keys."""

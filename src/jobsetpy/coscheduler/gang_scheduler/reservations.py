@@ -106,7 +106,7 @@ class Reservations:
                 return
 
     def _collect_due(self, now: float) -> None:
-        while (due_at := self._starving.first()) is not None and due_at <= now:
+        while (due_at := self._starving.next_at()) is not None and due_at <= now:
             gang = self._starving.pop(now)
             assert gang is not None
             last = gang.in_vain >= self._limits.stuck_after
@@ -115,7 +115,7 @@ class Reservations:
 
     def next_wake(self) -> float | None:
         """Return when :meth:`update` is due; ``None`` if no gang waits."""
-        return self._starving.first() if self.gang is None else self._until
+        return self._starving.next_at() if self.gang is None else self._until
 
     def _wait(self, gang: TrackedGang, at: float) -> None:
         self._starving.set(gang, at, gang.queue_key)

@@ -284,7 +284,7 @@ class GangScheduler:
         return gang.ready and not gang.complete and self._fit.fits(gang) is False
 
     def queue_is_empty(self) -> bool:
-        """Return whether no gang has to wait for its turn or for capacity; O(schedulers).
+        """Return whether no gang has to wait for its turn or for capacity; O(1).
 
         Gangs that are being placed and were not refused before do not count as waiting.
         """

@@ -84,6 +84,7 @@ class Ungating:
         self.awake: dict[Lane, None] = {}
         self._settling: Timers[Lane] = Timers()
         self._retries: Timers[TrackedGang] = Timers()
+        self._queued: dict[TrackedGang, None] = {}
         self._backing_off: Ranking[TrackedGang] = Ranking()
         self._needed = 0
         self._scan_again = False
@@ -91,7 +92,7 @@ class Ungating:
     @property
     def is_empty(self) -> bool:
         """Return whether no incomplete gang is queued."""
-        return all(len(lane.queue) == len(lane.whole) for lane in self._lanes.values())
+        return not self._queued
 
     def first_in_queues(self, gang: TrackedGang) -> Iterator[TrackedGang]:
         """Return gangs at the front of the queues, those of the gang's own lane first."""
@@ -133,10 +134,14 @@ class Ungating:
         return STUCK if gang.failures >= self._limits.stuck_after else FRESH
 
     def _enqueue(self, gang: TrackedGang, lane: Lane, now: float, *, in_flight: bool) -> None:
-        key = gang.queue_key
+        key, complete = gang.queue_key, gang.complete
         lane.queue.put(gang, key)
         lane.begun.put(gang, key if in_flight and gang.ungated else None)
-        lane.whole.put(gang, key if gang.complete else None)
+        lane.whole.put(gang, key if complete else None)
+        if complete:
+            self._queued.pop(gang, None)
+        else:
+            self._queued[gang] = None
         self._retries.set(gang, gang.not_before if gang.not_before > now else None)
 
     def forget(self, gang: TrackedGang) -> None:
@@ -161,6 +166,7 @@ class Ungating:
     def _dequeue(self, gang: TrackedGang, lane: Lane) -> None:
         lane.dequeue(gang)
         self._retries.drop(gang)
+        self._queued.pop(gang, None)
 
     def _enter(self, gang: TrackedGang) -> _Entry:
         scheduler = gang.info().scheduler
@@ -224,7 +230,7 @@ class Ungating:
 
     def next_wake(self, now: float) -> float | None:
         """Return the time of the next timer; ``None`` without any."""
-        return now if self.awake else earliest(self._settling.first(), self._retries.first())
+        return now if self.awake else earliest(self._settling.next_at(), self._retries.next_at())
 
     def _wake(self, lane: Lane) -> None:
         self.awake[lane] = None

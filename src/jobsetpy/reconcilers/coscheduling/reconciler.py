@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -58,6 +58,9 @@ from jobsetpy.reconcilers.execution.status_writer import (
 )
 from jobsetpy.reconcilers.rules.features import Features
 
+_PARALLEL_WRITES: Final = 16
+"""Maximum concurrent writes of labels for one JobSet."""
+
 
 @attrs.frozen(kw_only=True)
 class CoschedulingSettings:
@@ -66,7 +69,6 @@ class CoschedulingSettings:
     Args:
         features: the feature gates.
         workers: maximum concurrent reconciles.
-        parallel_writes: maximum concurrent writes of labels for one JobSet.
         marks: scheduler fields of pods in gangs, if no coscheduler is watched.
         coscheduler: observed state of a coscheduler; ``None`` if none is watched.
         not_served: reason for which pods only get labels, if more was requested; reported in
@@ -75,7 +77,6 @@ class CoschedulingSettings:
 
     features: Features = attrs.field(factory=Features)
     workers: int = 4
-    parallel_writes: int = 16
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     coscheduler: CoschedulerWatch | None = None
     not_served: str = ""
@@ -219,7 +220,7 @@ class CoschedulingReconciler:
                 with suppress(NotFoundError):
                     await patch_pod(self._client, *where, labels=action.labels, ungate=action.gate)
 
-        failed = await in_parallel(self._settings.parallel_writes, stage, act)
+        failed = await in_parallel(_PARALLEL_WRITES, stage, act)
         raise_failures(failed, f"of {len(stage)} objects could not be written")
 
 
