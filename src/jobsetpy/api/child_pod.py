@@ -26,10 +26,6 @@ _LACKS_FEATURES: Final = "didn't match Pod's required features"
 """The scheduler's message for nodes whose kubelets do not declare a feature that the pod needs."""
 _WAITS_FOR_KUBELET: Final = "Unschedulable as nodes lack features that it requires"
 
-_SHARED_LABELS: Final = (
-    *("jobset_name", "replicated_job_name", "restart_attempt", "job_restart_attempt"),
-    *("job_index", "job_key", "pod_group", "pod_group_minimum"),
-)
 _SHARED_ANNOTATIONS: Final = (
     *("epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology"),
     *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
@@ -78,7 +74,7 @@ class ChildPodLabels:
 
     def __attrs_post_init__(self) -> None:
         """Share strings between the pods of a Job."""
-        _intern(self, *_SHARED_LABELS)
+        _intern(self, *ChildPodLabels.__annotations__)
 
 
 @wire

@@ -14,6 +14,7 @@ from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.errors import EXIT_ERROR
+from jobsetpy.kubectl.objects import conditions_of
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -193,8 +194,7 @@ def _kubelet(node: Json) -> str:
 
 
 def _is_lost(node: Json) -> bool:
-    conditions = node.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
+    return "Ready" in conditions_of(node, "False", "Unknown")
 
 
 async def _images(cluster: Cluster) -> Result:

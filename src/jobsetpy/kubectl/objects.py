@@ -140,10 +140,10 @@ def annotations_of(each: Json) -> Mapping[str, str]:
     return found
 
 
-def conditions_of(each: Json) -> dict[str, Json]:
-    """Return the conditions of an object that are True, by type."""
+def conditions_of(each: Json, *statuses: str) -> dict[str, Json]:
+    """Return the conditions of an object with one of these statuses, or that are True, by type."""
     found = each.get("status", {}).get("conditions") or ()
-    return {one["type"]: one for one in found if one["status"] == "True"}
+    return {one["type"]: one for one in found if one["status"] in (statuses or ("True",))}
 
 
 def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, Any]:
@@ -343,10 +343,8 @@ def _why(pod: Json) -> str:
 
 def _waiting(pod: Json) -> str:
     """Return the reason why a pod does not run: it has no node, or a container waits."""
-    status = pod.get("status", {})
-    for each in status.get("conditions") or ():
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return str(each.get("reason") or "")
+    if unscheduled := conditions_of(pod, "False").get("PodScheduled"):
+        return str(unscheduled.get("reason") or "")
     reasons = (waiting.get("reason") for _, waiting in waiting_containers(pod))
     return str(next(filter(None, reasons), ""))
 

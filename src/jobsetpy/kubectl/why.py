@@ -272,12 +272,9 @@ def _why(pod: Json) -> str:
     gates = [each["name"] for each in spec.get("schedulingGates") or ()]
     if gates:
         return f"it is held by the scheduling gate {', '.join(gates)}"
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
-    scheduled = conditions.get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return f"no node for it ({scheduled.get('message') or scheduled.get('reason')})"
-    ready = conditions.get("Ready", {})
-    if ready.get("status") == "Unknown" or status.get("reason") == "NodeLost":
+    if unscheduled := conditions_of(pod, "False").get("PodScheduled"):
+        return f"no node for it ({unscheduled.get('message') or unscheduled.get('reason')})"
+    if "Ready" in conditions_of(pod, "Unknown") or status.get("reason") == "NodeLost":
         return f"its node {spec.get('nodeName')} has not been heard of"
     for name, waiting in waiting_containers(pod):
         reason = waiting.get("reason")
