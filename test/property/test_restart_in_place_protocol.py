@@ -128,7 +128,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
             assert epochs == histogram.epochs
             assert restarts == histogram.restarts
-            assert histogram.first.keys() <= epochs.keys()
             assert histogram.succeeded == len(done)
             assert leaving == histogram.leaving
             assert invalid == histogram.invalid.keys()

@@ -45,17 +45,13 @@ Delay: TypeAlias = Callable[[Job], str]
 """Function that returns why the Job controller does not replace a Job's pods yet; or ""."""
 
 
-def _no_delay(_job: Job) -> str:
-    return ""
-
-
 def laggards(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
     epoch: int,
     after_s: float,
-    delay: Delay = _no_delay,
+    delay: Delay = lambda _job: "",
 ) -> Laggards:
     """Describe the pods that the barrier of ``epoch`` waits for; O(Jobs + pods).
 
@@ -81,7 +77,7 @@ def absentees(
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
     since: str,
-    delay: Delay = _no_delay,
+    delay: Delay = lambda _job: "",
 ) -> Laggards:
     """Describe the pods that are missing from a running restart group; O(Jobs + pods).
 

@@ -75,7 +75,6 @@ class Counts:
 
     Args:
         epochs: number of live pods at each epoch, without zeros.
-        first: a pod that was observed early at each epoch, as far as known.
         restarts: number of live pods for each restart count of a container above 0, for any cause.
         completions: number of succeeded pods by what they complete; of one Job only.
         leaving: number of pods at an epoch that are being deleted.
@@ -90,7 +89,6 @@ class Counts:
     """
 
     epochs: dict[int, int] = attrs.field(factory=dict)
-    first: dict[int, str] = attrs.field(factory=dict)
     restarts: dict[int, int] = attrs.field(factory=dict)
     completions: dict[str, int] = attrs.field(factory=dict)
     leaving: int = 0
@@ -109,7 +107,7 @@ class Counts:
         text, is_attempt, restarts, leaving, name, uid, progress, _, _, slow = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
-            self.add(epoch, number, name)
+            add_to(self.epochs, epoch, number)
             self.leaving += number * leaving
             self.attempts += number * is_attempt
             self.slow += number * slow
@@ -124,7 +122,7 @@ class Counts:
     def merge(self, other: Counts, sign: int) -> None:
         """Add all counts of ``other``, or subtract them."""
         for epoch, count in other.epochs.items():
-            self.add(epoch, sign * count, other.first.get(epoch, ""))
+            add_to(self.epochs, epoch, sign * count)
         for restarts, count in other.restarts.items():
             add_to(self.restarts, restarts, sign * count)
         self.leaving += sign * other.leaving
@@ -140,14 +138,6 @@ class Counts:
         """Record reported progress; keep the highest of the newest epoch."""
         if step is not None:
             self.progress = max(self.progress, (epoch, step))
-
-    def add(self, epoch: int, number: int, name: str) -> None:
-        """Count pods at an epoch; ``name`` is one of them."""
-        count = add_to(self.epochs, epoch, number)
-        if not count:
-            self.first.pop(epoch, None)
-        elif name and count == number:
-            self.first[epoch] = name
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Add pods with invalid annotations, or remove them."""

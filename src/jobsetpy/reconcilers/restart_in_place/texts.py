@@ -64,8 +64,9 @@ def restart_begun(charge: EpochCharge, cause: Cause | None, pods: Histogram, del
     if cause is not None:
         reason, why = cause.condition_reason, str(cause)
     else:
-        first = pods.first.get(new)
-        why = f"pod {first!r} has restarted" if first else "a pod has restarted"
+        epoch, first, _ = pods.notes.opener
+        known = first and epoch == new
+        why = f"pod {first!r} has restarted" if known else "a pod has restarted"
     message = f"{why}: restarting in place from epoch {new - 1} to {new}"
     behind = _behind(pods, new)
     if behind:

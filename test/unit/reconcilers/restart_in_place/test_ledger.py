@@ -213,7 +213,7 @@ def test_first_pod_at_an_epoch_is_known():
     book.pod_changed(pod("q", 1), pod("q", 2))
     book.pod_changed(pod(epoch=1), pod(epoch=2))
 
-    assert book.histogram(GROUP).first == {2: "q"}
+    assert book.notes(GROUP).opener == (2, "q", "")
 
 
 def test_group_changes_when_a_container_is_restarted():
