@@ -161,7 +161,7 @@ def test_manager_that_charges_all_containers_is_found(monkeypatch, moves):
     if moves is World.harmless:
         all_containers = frozenset({"worker", "agent", "mesh"})
         monkeypatch.setattr(
-            "jobsetpy.reconcilers.restart_in_place.crashes.charged_containers",
+            "jobsetpy.reconcilers.restart_in_place.limits.charged_containers",
             lambda *_: all_containers,
         )
     else:

@@ -94,9 +94,7 @@ class Attempt(Histogram):
     def note_status(self, status: JobSetStatus, version: int, now: float, window_s: float) -> None:
         """Process the JobSet's epochs; the count of crashes is reset when they change."""
         record = status.in_place_restart or NO_RECORD
-        if self.spares.differs(record):
-            self._move(record)
-            self.note_epochs(now)
+        self._move(record, now)
         self.window_s = window_s
         synced, deprecated = status.synced_epoch, status.deprecated_epoch
         if self.noted and (synced, deprecated) == (self.mark.epoch, self.deprecated):
@@ -210,14 +208,16 @@ class Attempt(Histogram):
         if place[1] == READY and epoch > 0 and not pod[3]:
             self.spares.count_ready(seats, number)
 
-    def _move(self, record: InPlaceRestartStatus) -> None:
-        """Process another assignment of seats: pods and Jobs join the group or leave it."""
+    def _move(self, record: InPlaceRestartStatus, now: float) -> None:
+        """Process the assignment of seats: pods and Jobs may join the group or leave it."""
         spares = self.spares
+        if not spares.differs(record):
+            return
         spares.taken, spares.taken_jobs = record.taken_seats, taken_jobs_of(record.taken_jobs)
         by_job = taken_by_job(spares.taken)
         for name, seats in spares.seats.items():
-            now, held = by_job.get(name, {}), spares.holds(seats.job)
-            if (now, held) == (seats.taken, seats.held):
+            taken, held = by_job.get(name, {}), spares.holds(seats.job)
+            if (taken, held) == (seats.taken, seats.held):
                 continue
             counts = spares.counts(seats.job)
             pods = tuple(counts.placed.values())
@@ -225,9 +225,10 @@ class Attempt(Histogram):
                 self._place(seats, pod, -1)
             if held is not seats.held:
                 self._count_ended(seats.job, counts, 1 if held else -1)
-            spares.assign(seats, now, held=held)
+            spares.assign(seats, taken, held=held)
             for pod in pods:
                 self._place(seats, pod, 1)
+        self.note_epochs(now)
 
     def _count_ended(self, job: CountedJob, counts: JobCounts, sign: int) -> None:
         """Count the pods that a Job has lost, and those that have succeeded."""

@@ -11,11 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.barrier import (
-    expected_pods,
-    leaves_jobs_failed,
-    record_of,
-)
+from jobsetpy.reconcilers.restart_in_place import barrier
 from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.restart_in_place.job_rules import is_ending
 from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
@@ -98,7 +94,7 @@ def absentees(
 
 
 def _stays_failed(jobset: JobSet, job: Job) -> bool:
-    return job.status.failed_condition is not None and leaves_jobs_failed(jobset)
+    return job.status.failed_condition is not None and barrier.leaves_jobs_failed(jobset)
 
 
 def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
@@ -110,7 +106,7 @@ def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -
     }
     if not seats:
         return frozenset()
-    taken = taken_by_job(record_of(jobset).taken_seats)
+    taken = taken_by_job(barrier.record_of(jobset).taken_seats)
     spare = {job.metadata.uid for job in jobs if is_parked(jobset, job)}
     found = set()
     for pod in pods:
@@ -128,7 +124,7 @@ def is_parked(jobset: JobSet, job: Job) -> bool:
     """Return True for a Job without seats: all of its pods are spares."""
     meta = job.metadata
     index = parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
-    taken = taken_jobs_of(record_of(jobset).taken_jobs)
+    taken = taken_jobs_of(barrier.record_of(jobset).taken_jobs)
     return not holds_job(meta.name, index, working_with(job), taken)
 
 
@@ -142,7 +138,7 @@ def _lacking(
 ) -> tuple[int, int, str]:
     """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
     away = {job.metadata.uid for job in excused}
-    here, behind, expected = _Pods(), [], expected_pods(jobset)
+    here, behind, expected = _Pods(), [], barrier.expected_pods(jobset)
     parked = parked_uids(jobset, jobs, pods)
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if pod.metadata.controller_uid in away or pod.metadata.uid in parked:

@@ -1,8 +1,8 @@
 """Decision on restarts in place and on lifting the barrier (KEP-467).
 
 It needs only a histogram of epochs, never the pods themselves. ``barrier`` has the rule of the
-epochs, ``budget`` that of ``maxRestarts``, ``crashes`` and ``progress`` the other reasons to give
-up, ``seating`` the use of spares.
+epochs, ``budget`` that of ``maxRestarts``, ``limits`` the other reasons to give up, ``seating`` the
+use of spares.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
-from jobsetpy.reconcilers.restart_in_place import barrier, crashes, progress, seating, texts
+from jobsetpy.reconcilers.restart_in_place import barrier, limits, seating, texts
 from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
@@ -96,7 +96,7 @@ def needs_decision(
         barrier.next_move(jobset, pods, cause, expected) != (None, None)
         or seating.may_be_filled(jobset, pods, expected)
         or seating.spares_changed(jobset, pods)
-        or crashes.has_crashed(jobset, pods)
+        or limits.has_crashed(jobset, pods)
         or barrier.has_shrunk(jobset, pods, expected)
     )
 
@@ -186,16 +186,16 @@ class _Case:
                 # Failing the JobSet is not urgent: the pod's agent will report the failure.
                 return NOTHING
             return EpochDecision(failed=over_budget(pace))
-        crash = crashes.worst_crash(jobset, self.pods, pace)
+        crash = limits.worst_crash(jobset, self.pods, pace)
         if crash.times > allowed:
-            failed = crashes.crash_loop(crash, next_epoch(status, epochs), pace)
+            failed = limits.crash_loop(crash, next_epoch(status, epochs), pace)
             return EpochDecision(failed=failed)
         return None
 
     def record(self) -> EpochDecision:
         """Return the decision to record what no change of an epoch will record."""
         jobset, spares = self.jobset, self.pods.spares
-        crash = crashes.worst_crash(jobset, self.pods, self.pace)
+        crash = limits.worst_crash(jobset, self.pods, self.pace)
         record, call_s = barrier.record_of(jobset), 0.0 if self.seats is None else self.seats.wait_s
         if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
             # The next manager must not start counting from zero.
@@ -257,7 +257,7 @@ class _Case:
         jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
         seats = self.seats
         digest = pods.digest if seats is None else seats.digest
-        stuck = progress.no_progress(jobset, charged, pods, digest)
+        stuck = limits.no_progress(jobset, charged, pods, digest)
         if stuck is not None:
             return EpochDecision(record=stuck[0], failed=stuck[1])
         begun = self._pacing()
@@ -268,7 +268,7 @@ class _Case:
             return self.deprecate(charged.epoch - 1)
         count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
         record = on_sync(jobset, charged, self.expected)
-        record = progress.with_progress(jobset, record, charged, pods, digest)
+        record = limits.with_progress(jobset, record, charged, pods, digest)
         if seats is not None:
             record = evolve(
                 record,

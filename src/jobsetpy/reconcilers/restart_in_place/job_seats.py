@@ -252,7 +252,7 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
         unfilled=sum(seat not in holders for seat in lost),
         wait_s=max(0.0, wait_s),
         ready=sum(pod.state == READY for pod in holders.values()),
-        digest=reduce(xor, (uid_digest(pod.uid) for pod in holders.values()), 0),
+        digest=_digest(holders.values()),
     )
 
 
@@ -299,6 +299,10 @@ def _present_holders(
         else:
             lost[seat] = pod
     return holders, lost, done
+
+
+def _digest(pods: Iterable[SeatPod]) -> int:
+    return reduce(xor, (uid_digest(pod.uid) for pod in pods), 0)
 
 
 def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:

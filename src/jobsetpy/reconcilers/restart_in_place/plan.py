@@ -17,7 +17,11 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place import attempts, missing, silence, transition
 from jobsetpy.reconcilers.restart_in_place.barrier import group_size, takes_part
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
-from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, needs_decision
+from jobsetpy.reconcilers.restart_in_place.decision import (
+    EpochDecision,
+    decide_epochs,
+    needs_decision,
+)
 from jobsetpy.reconcilers.restart_in_place.detection import find_cause
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
@@ -93,6 +97,15 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         silent=quiet.uids,
         unheard_reported=frozenset(each.message for each in unheard),
     )
+    plan = _follow(observed, decision, memory, pace, now)
+    return attrs.evolve(plan, notices=notices, judged=True)
+
+
+def _follow(
+    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, pace: Pace, now: Now
+) -> EpochPlan:
+    """Return the plan that follows from a decision, or from none."""
+    jobset, pods = observed.jobset, observed.pods
     if transition.is_recreated(jobset, decision, pods):
         plan = transition.plan_recreation(observed, decision, memory, pace, now)
     elif not decision.empty:
@@ -101,11 +114,11 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         plan = missing.plan_backoff(observed, decision.wait_s, memory, now)
     elif is_waiting(jobset.status, pods.epochs):
         plan = missing.plan_gathering(observed, memory, now, decision.call_s)
-    elif lacking:
+    elif missing.has_missing_pods(jobset, pods, group_size(jobset, pods)):
         plan = missing.plan_missing(observed, memory, now)
     else:
         plan = missing.plan_complete(jobset, pods, memory, now)
-    return attrs.evolve(plan, notices=notices, judged=True)
+    return plan
 
 
 def _without_decision(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan | None:

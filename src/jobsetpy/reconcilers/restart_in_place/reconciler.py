@@ -22,7 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import UNHEARD, SharedCaches, job_of, pods_labelled
+from jobsetpy.reconcilers.execution.caches import UNHEARD, SharedCaches, job_of, pods_of_job
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.status_writer import StatusWriter, decide_again_on_conflict
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
@@ -213,12 +213,7 @@ class RestartInPlaceReconciler:
             for job in self._jobs.by_index(rt.OWNER_UID, meta.uid)
             if job.metadata.labels.get(keys.RESTART_ATTEMPT) == attempt
         ]
-        uids = {job.metadata.uid for job in jobs}
-        return jobs, [
-            pod
-            for pod in pods_labelled(self._pods, rt.ObjectKey(meta.namespace, meta.name))
-            if pod.metadata.controller_uid in uids
-        ]
+        return jobs, [pod for job in jobs for pod in pods_of_job(self._pods, job)]
 
 
 def _unheard(pod: ChildPod | None) -> str | None:

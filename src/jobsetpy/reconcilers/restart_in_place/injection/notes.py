@@ -39,7 +39,12 @@ class Notes:
         """Return True if an annotation is on the pod template."""
         return self.own.get(name) is not None
 
+    def text(self, name: str) -> str:
+        """Return the value of an annotation as a text; "" if there is none."""
+        return str(self.value(name) or "")
+
     def refuse(self, name: str, why: str) -> None:
-        """Add the error that the value of an annotation is not allowed."""
-        field = note_field(name, self.path if self.is_own(name) else "")
-        self.problems.append(invalid(field, self.value(name), why))
+        """Add the error that the value of an annotation is not allowed, if there is one."""
+        field, value = note_field(name, self.path if self.is_own(name) else ""), self.value(name)
+        if value is not None:
+            self.problems.append(invalid(field, value, why))

@@ -133,9 +133,8 @@ def _supervisor_variables(
             field = f"{where}.containers[{at}]"
             variables |= standby_variables(notes, worker) | health_variables(notes, pod, where)
             variables |= process_variables(notes, template, worker, field, ranks)
-    if notes.value(keys.IN_PLACE_BARRIER_PORT_ANNOTATION) is not None:
-        why = "has no effect in supervisor mode, which needs no port: remove it"
-        notes.refuse(keys.IN_PLACE_BARRIER_PORT_ANNOTATION, why)
+    why = "has no effect in supervisor mode, which needs no port: remove it"
+    notes.refuse(keys.IN_PLACE_BARRIER_PORT_ANNOTATION, why)
     return variables
 
 
@@ -166,12 +165,9 @@ def _workers(notes: Notes, pod: Json, supervised: bool) -> frozenset[int]:
 
 def _grace(notes: Notes) -> dict[str, str]:
     name = keys.IN_PLACE_GRACE_ANNOTATION
-    value = notes.value(name)
-    if value is None:
-        return {}
-    if not is_seconds(value):
+    if not is_seconds(notes.value(name)):
         notes.refuse(name, f"must be a number from 0 to {MAX_SECONDS}")
-    return {"WORKER_GRACE_SECONDS": str(value)}
+    return {"WORKER_GRACE_SECONDS": notes.text(name)}
 
 
 def _hang(notes: Notes) -> dict[str, str]:
@@ -252,8 +248,7 @@ def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
 def _sidecar_port(notes: Notes, pod: Json) -> int:
     """Return the port of a sidecar, and refuse what it does not support."""
     for name, why in _ONLY_SUPERVISED.items():
-        if notes.value(name) is not None:
-            notes.refuse(name, why)
+        notes.refuse(name, why)
     name, used = keys.IN_PLACE_BARRIER_PORT_ANNOTATION, _used_ports(pod)
     given = notes.value(name)
     if given is None:

@@ -12,12 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.injection.agent import (
-    Injection,
-    fill_job_fields,
-    injected,
-    templates,
-)
+from jobsetpy.reconcilers.restart_in_place.injection import agent
 from jobsetpy.reconcilers.rules.agent_containers import restarting_sidecars, runs_agent
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
@@ -35,7 +30,7 @@ _JOB_FIELDS = ("completionMode",)
 _WORKER_FIELDS = ("restartPolicy", "restartPolicyRules")
 
 
-def restore(old: Json, new: Json) -> Injection:
+def restore(old: Json, new: Json) -> agent.Injection:
     """Return ``new`` with the agent of ``old``; never with errors.
 
     Nothing is restored unless both have the annotation with the same value, or if the JobSet is
@@ -53,19 +48,19 @@ def restore(old: Json, new: Json) -> Injection:
         or child(metadata, "annotations").get(name) != before
         or metadata.get("deletionTimestamp") is not None
     ):
-        return Injection(new)
+        return agent.Injection(new)
     olds = {text(job, "name"): job for _, job in objects(child(old, "spec"), "replicatedJobs")}
     jobs = copied(list(items(child(new, "spec"), "replicatedJobs")))
-    for at, template, pod in templates(jobs):
+    for at, template, pod in agent.templates(jobs):
         stored = olds.get(text(jobs[at], "name"), {})
         # Earlier releases treated a sidecar with such a rule as agent and filled in its Job's
         # fields.
         if not (runs_agent(pod_spec(stored)) or restarting_sidecars(pod_spec(stored))):
             continue
         _fill(template, job_spec(stored), _JOB_FIELDS)
-        fill_job_fields(template)
+        agent.fill_job_fields(template)
         _restore_pod(pod, pod_spec(stored))
-    return injected(new, jobs)
+    return agent.injected(new, jobs)
 
 
 def _restore_pod(pod: dict[str, Any], stored: Json) -> None:

@@ -103,32 +103,30 @@ def standby_variables(notes: Notes, worker: Json) -> dict[str, str]:
         worker: the container.
     """
     mode_name, preload_name, delay_name = STANDBY_SETTINGS
-    mode, preload, delay = map(notes.value, STANDBY_SETTINGS)
+    mode, preload = notes.value(mode_name), notes.value(preload_name)
     wanted = mode in ("on", "program") or preload is not None
     if mode not in (None, "on", "off", "program"):
         why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
         notes.refuse(mode_name, why)
-    elif mode == "program" and preload is not None:
+    elif mode == "program":
         notes.refuse(preload_name, f'has no effect where {mode_name} is "program": remove it')
-    if delay is not None and not wanted:
+    if not wanted:
         notes.refuse(delay_name, f"has no effect without {preload_name}: remove it")
-    elif delay is not None and not is_seconds(delay):
+        return {}
+    if not is_seconds(notes.value(delay_name)):
         notes.refuse(delay_name, f"must be a number from 0 to {MAX_SECONDS}")
     modules = module_names(preload) if isinstance(preload, str) else None
-    why_not = "" if preload is None else _preload_problem(modules, worker)
-    if why_not:
-        notes.refuse(preload_name, why_not)
-    if not wanted:
-        return {}
+    if why := _preload_problem(modules, worker):
+        notes.refuse(preload_name, why)
     return {
-        "WORKER_STANDBY": str(mode or "on"),
+        "WORKER_STANDBY": notes.text(mode_name) or "on",
         "WORKER_PRELOAD": ",".join(modules or ()),
-        "WORKER_STANDBY_DELAY_SECONDS": str(delay or ""),
+        "WORKER_STANDBY_DELAY_SECONDS": notes.text(delay_name),
     }
 
 
 def _preload_problem(modules: Sequence[str] | None, worker: Json) -> str:
-    """Return why modules cannot be preloaded; "" if they can."""
+    """Return why modules cannot be preloaded; "" if they can. ``None`` stands for no modules."""
     words = [*texts(worker, "command"), *texts(worker, "args")]
     parts = split_python(words) if words else None
     if modules is None:
@@ -158,16 +156,14 @@ def health_variables(notes: Notes, pod: Json, path: str) -> dict[str, str]:
     command, seconds, interval = map(notes.value, HEALTH_SETTINGS)
     if command is None:
         for name in (seconds_name, interval_name):
-            if notes.value(name) is not None:
-                notes.refuse(name, f"has no effect without {command_name}: remove it")
+            notes.refuse(name, f"has no effect without {command_name}: remove it")
         return {}
-    given = command if isinstance(command, str) else ""
-    if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
+    if not _is_command(command):
         why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
         notes.refuse(command_name, why)
-    if seconds is not None and not (is_seconds(seconds) and float(seconds) > 0):
+    if not (is_seconds(seconds) and float(seconds) > 0):
         notes.refuse(seconds_name, f"must be a number of seconds above 0, at most {MAX_SECONDS}")
-    if interval is not None and not is_seconds(interval):
+    if not is_seconds(interval):
         why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
         notes.refuse(interval_name, why)
     if pod.get("restartPolicy") == "OnFailure":
@@ -175,10 +171,16 @@ def health_variables(notes: Notes, pod: Json, path: str) -> dict[str, str]:
         notes.problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
     # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
     return {
-        "HEALTH_COMMAND": given.replace("$", "$$"),
-        "HEALTH_SECONDS": str(seconds or ""),
-        "HEALTH_INTERVAL_SECONDS": str(interval or ""),
+        "HEALTH_COMMAND": notes.text(command_name).replace("$", "$$"),
+        "HEALTH_SECONDS": notes.text(seconds_name),
+        "HEALTH_INTERVAL_SECONDS": notes.text(interval_name),
     }
+
+
+def _is_command(value: object) -> bool:
+    if not isinstance(value, str) or not value.strip():
+        return False
+    return "\0" not in value and len(value) <= MAX_COMMAND
 
 
 def process_variables(
@@ -204,10 +206,9 @@ def process_variables(
         field = f"{path.rpartition('.template.spec.')[0]}.completionMode"
         why = "pods have ranks by their index: it must be Indexed, or left out"
         problems.append(invalid(field, mode, why))
-    for name in OWN_NAMES:
-        if name in names:
-            why = f"differs from process to process, as {setting} has it: remove the variable"
-            problems.append(invalid(f"{path}.env[{names[name]}].name", name, why))
+    for name in filter(names.__contains__, OWN_NAMES):
+        why = f"differs from process to process, as {setting} has it: remove the variable"
+        problems.append(invalid(f"{path}.env[{names[name]}].name", name, why))
     if ranks is None:
         return {}
     if not ranks.address and "MASTER_ADDR" not in names:
