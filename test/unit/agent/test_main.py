@@ -138,6 +138,7 @@ def test_agent_imports_only_listed_packages(modules: tuple[list[str], list[str]]
 
     assert packages - set(sys.stdlib_module_names) - {"__main__"} == {"h11", "jobsetpy", "msgspec"}
     assert own == {
+        "jobsetpy._lazy",
         "jobsetpy.agent",
         "jobsetpy.aio",
         "jobsetpy.api",
