@@ -112,7 +112,7 @@ class Client:
             observer=sender.observer,
             rand=sender.rand,
         )
-        client._sender.pooled = False
+        client._sender.exchange = client._sender.on_own_connection
         return client
 
     # ---- reads ------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Sender:
         rand: source of uniform numbers in [0, 1) for jitter.
     """
 
-    __slots__ = ("_limiter", "observer", "pooled", "rand", "transport")
+    __slots__ = ("_limiter", "exchange", "observer", "rand", "transport")
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Sender:
         self.observer = observer
         self.rand = rand
         self._limiter = limiter
-        self.pooled = True
-        """False to send each request on its own connection."""
+        self.exchange: Exchange = transport.request
+        """Sends one attempt; ``on_own_connection`` does so outside of the pool."""
 
     async def send(
         self, verb: str, resource: str, safety: Safety, request: HttpRequest
@@ -89,7 +89,6 @@ class Sender:
         """
         clock = asyncio.get_running_loop().time
         fence = request.fence
-        exchange = self.transport.request if self.pooled else self._on_own_connection
         started = clock()
         deadline = started + request.timeout_s
         observer = self.observer
@@ -105,9 +104,9 @@ class Sender:
             failure: JobSetPyError
             try:
                 if fence is None:
-                    response = await exchange(attempt)
+                    response = await self.exchange(attempt)
                 else:
-                    response = await _while_open(fence, exchange, attempt)
+                    response = await _while_open(fence, self.exchange, attempt)
             except TransportError as broken:
                 if observer is not None:
                     observer.on_response(verb, resource, None, clock() - started)
@@ -182,7 +181,7 @@ class Sender:
             refreshed = True
             await self._refresh(deadline, verb, request)
 
-    async def _on_own_connection(self, request: HttpRequest) -> HttpResponse:
+    async def on_own_connection(self, request: HttpRequest) -> HttpResponse:
         """Send a request as a stream, which is in no pool.
 
         It is never blocked by others that hang, nor lost on a kept connection that died silently.

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeAlias, TypeVar, assert_never
+from typing import Any, Final, Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
@@ -71,6 +71,7 @@ from jobsetpy.informers._events import (
 from jobsetpy.informers._observer import EndReason
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reading import FrameReader, metadata_of
+from jobsetpy.informers._shard import Share
 
 T = TypeVar("T")
 
@@ -227,7 +228,7 @@ class WatchMachine(Generic[T]):
             events.extend(Listed(item) for item in items)
         else:
             events.extend(Listed(item) for item in items if shard.holds(metadata_of(item)))
-            bad = [problem for problem in bad if shard.moves or shard.holds(problem)]
+            bad = [problem for problem in bad if not _is_outside(shard, problem, known=False)]
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
@@ -337,10 +338,7 @@ class WatchMachine(Generic[T]):
                 self._probing = False
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
-        if foreign is not None or (
-            shard is not None and (known or not shard.moves) and not shard.holds(meta)
-        ):
-            assert shard is not None
+        if shard is not None and (foreign is not None or _is_outside(shard, meta, known=known)):
             if shard.moves and obj is not None:
                 events.append(Deleted(obj, known))  # in case it was in this shard before
             return
@@ -484,6 +482,11 @@ class WatchMachine(Generic[T]):
             return self._relist("the watch cannot get past its resourceVersion", wait)
         self._open(wait)
         return wait
+
+
+def _is_outside(shard: Share, metadata: Any, *, known: bool) -> bool:
+    """Return whether an object is certainly not in a shard; ``known``: all its metadata is."""
+    return (known or not shard.moves) and not shard.holds(metadata)
 
 
 def _retry_after(error: JobSetPyError) -> float | None:
