@@ -254,21 +254,17 @@ class Engine:
                 return problem
             if self.gang_scheduler.knows(request.uid):
                 return await self._ask(request)
-            if request.uid not in self._pods and self.nodes.knows(request.uid):
-                # An ordinary pod that is known: it need not be read.
-                return await self._bind(request) if self._ordinary_pods else _NO_GROUP
-            try:
-                pod = await self._client.get(GroupPod, request.namespace, request.name)
-            except JobSetPyError as error:
-                return str(error)
-            if self._closed:
-                return self._closed
-            if pod.metadata.uid != request.uid:
-                return "another pod has its name now"
-            if seen_pod(pod) is None:
-                # An ordinary pod is not held.
-                return await self._bind(request) if self._ordinary_pods else _NO_GROUP
-            self._seen(pod)
+            if request.uid in self._pods or not self.nodes.knows(request.uid):
+                pod = await self._read(request)
+                if self._closed:
+                    return self._closed
+                if isinstance(pod, str):
+                    return pod
+                if seen_pod(pod) is not None:
+                    self._seen(pod)
+                    continue
+            # An ordinary pod is not held.
+            return await self._bind(request) if self._ordinary_pods else _NO_GROUP
         return "the pod has ended"
 
     async def _expect(self, uid: str) -> None:
@@ -357,14 +353,19 @@ class Engine:
         """
         if preemptor is None or not preemptor.labels.name or preemptor.uid in self._pods:
             return True
-        try:
-            pod = await self._client.get(GroupPod, preemptor.namespace, preemptor.name)
-        except JobSetPyError:
-            return False
-        if pod.metadata.uid != preemptor.uid:
+        pod = await self._read(preemptor)
+        if isinstance(pod, str):
             return False
         self._seen(pod)
         return True
+
+    async def _read(self, named: BindRequest | Preemptor) -> GroupPod | str:
+        """Return a pod that the watch has not shown, or why there is none."""
+        try:
+            pod = await self._client.get(GroupPod, named.namespace, named.name)
+        except JobSetPyError as error:
+            return str(error)
+        return pod if pod.metadata.uid == named.uid else "another pod has its name now"
 
     def count(self) -> None:
         """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""

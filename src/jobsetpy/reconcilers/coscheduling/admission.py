@@ -94,6 +94,6 @@ def member_problem(pod: Json) -> FieldError | None:
     if given is None:
         why = f"says how many pods of the group {text(labels, keys.POD_GROUP_NAME)!r} it takes"
         return required(field, why)
-    if positive(given if isinstance(given, str) else None) is None:
+    if positive(given) is None:
         return invalid(field, given, f"must be a number from 1 to {keys.INT32_MAX}")
     return None

@@ -188,7 +188,7 @@ def pod_annotations(jobset: JobSet) -> dict[str, str]:
     """Return the annotations of pods in gangs, in addition to the labels."""
     out = {}
     timeout = jobset.metadata.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    if timeout is not None and positive(timeout) is not None:
+    if timeout is not None and positive(timeout):
         out[keys.COSCHEDULING_TIMEOUT_ANNOTATION] = timeout
     if jobset.metadata.annotations.get(keys.COSCHEDULING_CAPACITY_ANNOTATION) == "false":
         out[keys.COSCHEDULING_CAPACITY_ANNOTATION] = "false"
@@ -293,7 +293,7 @@ def target_names(value: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
 
 
-def positive(value: str | None) -> int | None:
-    """Return a decimal number from 1 to 2³¹-1, or ``None`` if the value is not one."""
-    number = parse_count(value) or 0
+def positive(value: object) -> int | None:
+    """Return a decimal number from 1 to 2³¹-1, or ``None`` if the value is not one as text."""
+    number = (parse_count(value) if isinstance(value, str) else None) or 0
     return number if 0 < number <= keys.INT32_MAX else None

@@ -346,12 +346,11 @@ def _pod_groups(
 ) -> tuple[tuple[tuple[Action, ...], ...], frozenset[str]]:
     """Create missing objects, replace those with another minimum, and delete leftovers.
 
-    An object with a higher minimum stays as long as all pods of its gang have nodes, because only
-    pods without one depend on it: a gang has a lower minimum once it has worked, and when its pods
-    succeed. The names of these gangs are returned as well.
-
     A minimum is at most the number of pods that name the ``PodGroup``: Jobs that were created for
     another backend have none of these until they are recreated.
+
+    Returns:
+        Stages of the plan, and :attr:`GangMemory.above`.
     """
     if observed.pod_groups is None:
         return (), frozenset()
@@ -361,26 +360,41 @@ def _pod_groups(
     if features.elastic_jobset:
         away = resizing(jobset, gangs, sort_jobs(jobset, jobs, features).active)
     starting = is_starting(jobset)
-    there = {each.metadata.name: min_count(each.spec) for each in observed.pod_groups}
-    minima: dict[str, int] = {}
-    above = set()
-    for gang in gangs:
-        least = 0 if gang.name in away else minimum(gang, left[gang.name], starting=starting)
-        current = there.get(pod_group_name(gang, gangs.attempt), 0)
-        bound = not standings[gang.name].counts.open
-        if bound and 0 < least < current <= gang.min_available:
-            above.add(gang.name)
-            least = current
-        minima[gang.name] = least
+    needed = {
+        gang.name: 0 if gang.name in away else minimum(gang, left[gang.name], starting=starting)
+        for gang in gangs
+    }
+    kept = _kept_minima(observed.pod_groups, gangs, standings, needed)
     parent = workload(jobset, gangs)
-    wanted = pod_groups(jobset, gangs, minima, parent)
+    wanted = pod_groups(jobset, gangs, {**needed, **kept}, parent)
     gone = {pod_group_name(gang, gangs.attempt) for gang in gangs if gang.name in away}
     stages = (
         # The API server rejects a PodGroup while the Workload that it refers to does not exist.
         object_changes(observed.workloads, [] if parent is None else [parent]),
         object_changes(observed.pod_groups, wanted, gone),
     )
-    return stages, frozenset(above)
+    return stages, frozenset(kept)
+
+
+def _kept_minima(
+    there: Iterable[SchedulingPodGroup],
+    gangs: Gangs,
+    standings: Mapping[str, GangStanding],
+    needed: Mapping[str, int],
+) -> dict[str, int]:
+    """Return minima of existing objects, by gang, that are higher than needed and yet stay.
+
+    A gang has a lower minimum once it has worked (spares), and when its pods succeed. Only pods
+    without a node depend on it, so nothing is written as long as there are none.
+    """
+    current = {each.metadata.name: min_count(each.spec) for each in there}
+    found = ((gang, current.get(pod_group_name(gang, gangs.attempt), 0)) for gang in gangs)
+    return {
+        gang.name: least
+        for gang, least in found
+        if 0 < needed[gang.name] < least <= gang.min_available
+        and not standings[gang.name].counts.open
+    }
 
 
 def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:

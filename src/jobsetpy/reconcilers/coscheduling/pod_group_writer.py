@@ -73,7 +73,7 @@ async def replace_object(client: rt.Client, jobset: JobSet, change: ReplaceObjec
 async def _create(client: rt.Client, jobset: JobSet, new: DesiredObject) -> None:
     namespace = jobset.metadata.namespace
     try:
-        await client.create(new.kind, namespace, new.body)
+        await client.create(new.kind, namespace, new.body(jobset))
     except AlreadyExistsError:
         # The cache may be late; an existing object of ours with the desired spec is enough.
         there = await client.get(new.kind, namespace, new.name)

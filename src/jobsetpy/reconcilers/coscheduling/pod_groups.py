@@ -43,13 +43,27 @@ class DesiredObject:
         kind: kind of the object.
         name: name of the object.
         spec: desired spec, compared with that of the existing object.
-        body: body for its creation.
+        labels: labels in addition to the JobSet's name, by which the manager's cache selects it.
     """
 
     kind: type[SchedulingPodGroup | SchedulingWorkload]
     name: str
     spec: Mapping[str, Any]
-    body: Mapping[str, Any]
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+
+    def body(self, jobset: JobSet) -> dict[str, Any]:
+        """Return the body for its creation; ``jobset`` is its owner."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": self.kind.RESOURCE.kind,
+            "metadata": {
+                "name": self.name,
+                "namespace": jobset.metadata.namespace,
+                "labels": {keys.JOBSET_NAME: jobset.metadata.name, **self.labels},
+                "ownerReferences": [owner_reference_to(jobset)],
+            },
+            "spec": self.spec,
+        }
 
 
 @attrs.frozen
@@ -160,8 +174,7 @@ def workload(jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
             {"name": name, **_policy(least, item)} for name, (least, item) in minima.items()
         ],
     }
-    name = gangs.common_name
-    return DesiredObject(SchedulingWorkload, name, spec, _body(jobset, "Workload", name, spec))
+    return DesiredObject(SchedulingWorkload, gangs.common_name, spec)
 
 
 def pod_groups(
@@ -187,9 +200,8 @@ def pod_groups(
             }
             spec["podGroupTemplateRef"] = {"workload": reference}
         name = pod_group_name(gang, jobset.status.restarts)
-        body = _body(jobset, "PodGroup", name, spec)
-        body["metadata"]["labels"][keys.POD_GROUP_NAME] = gang.name
-        out[gang.name] = DesiredObject(SchedulingPodGroup, name, spec, body)
+        labels = {keys.POD_GROUP_NAME: gang.name}
+        out[gang.name] = DesiredObject(SchedulingPodGroup, name, spec, labels)
     return list(out.values())
 
 
@@ -226,19 +238,3 @@ def _minima(templates: Iterable[Mapping[str, Any]]) -> dict[Any, Any]:
 def min_count(spec: Mapping[str, Any]) -> Any:
     """Return the minimum in the spec of a ``PodGroup``, or of one of a ``Workload``'s templates."""
     return child(spec, "schedulingPolicy", "gang").get("minCount")
-
-
-def _body(jobset: JobSet, kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    meta = jobset.metadata
-    return {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": meta.namespace,
-            # The manager's cache selects its objects by this label.
-            "labels": {keys.JOBSET_NAME: meta.name},
-            "ownerReferences": [owner_reference_to(jobset)],
-        },
-        "spec": dict(spec),
-    }

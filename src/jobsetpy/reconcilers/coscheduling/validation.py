@@ -107,9 +107,7 @@ def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
         labels = child(job_spec(job), "template", "metadata", "labels")
         given = labels.get(keys.POD_GROUP_MIN_AVAILABLE)
-        if labels.get(keys.POD_GROUP_NAME) and (
-            positive(given if isinstance(given, str) else None) is None
-        ):
+        if labels.get(keys.POD_GROUP_NAME) and positive(given) is None:
             path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.labels"
             why = (
                 f"{given!r} is not a number from 1 to {keys.INT32_MAX} and counts as 1, so each "
@@ -147,7 +145,7 @@ def _targets(notes: Json, spec: Json) -> list[FieldError]:
 
 def _timeout(notes: Json) -> Iterator[FieldError]:
     given = notes.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    value = positive(given) if isinstance(given, str) else None
+    value = positive(given)
     if given is not None and (value is None or value > LONGEST_TIMEOUT_S):
         why = f"must be a number from 1 to {LONGEST_TIMEOUT_S:.0f}"
         yield invalid(note_field(keys.COSCHEDULING_TIMEOUT_ANNOTATION), given, why)
@@ -182,7 +180,7 @@ def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> Iterato
 def _number(given: Any, field: str, size: int = 0, what: str = "") -> list[FieldError]:
     if given is None:
         return []
-    value = positive(given) if isinstance(given, str) else None
+    value = positive(given)
     if value is None:
         return [invalid(field, given, 'must be a number from 1, as text: "4"')]
     if what and value > size:

@@ -152,8 +152,8 @@ def test_pod_groups_and_workload_belong_to_their_jobset():
     assert found[0].spec == policy | {"podGroupTemplateRef": reference}
     assert [each["name"] for each in parent.spec["podGroupTemplates"]] == ["b"]
     assert parent.spec["podGroupTemplates"][0]["schedulingPolicy"]["gang"] == {"minCount": 4}
-    for body in (found[0].body, parent.body):
-        meta = body["metadata"]
+    for each in (found[0], parent):
+        meta = each.body(jobset)["metadata"]
         assert meta["ownerReferences"][0]["uid"] == "uid-1"
         assert meta["labels"][keys.JOBSET_NAME] == jobset.metadata.name
 
