@@ -7,7 +7,7 @@ counters that must (``jobset_failed_total``, ``jobset_completed_total``) are bou
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from jobsetpy.api import keys
 from jobsetpy.observability.metrics import MetricRegistry
+from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
 from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Total
 
 REGISTRY: Final = MetricRegistry()
@@ -81,6 +82,8 @@ _failure_decisions = REGISTRY.counter(
     "NoFailurePolicy",
     "action",
 )
+failure_decided: Final = {each: _failure_decisions.labels(each).inc for each in DECISIONS}
+"""Functions by decision of a failure policy; called once the status was written."""
 _in_place_restarts = REGISTRY.counter(
     "jobset_in_place_restarts_total", "In-place restarts that began"
 )
@@ -152,6 +155,8 @@ _followers = REGISTRY.counter(
     "(deleted because they were elsewhere)",
     "action",
 )
+followers_released = _followers.labels("released").inc
+followers_evicted = _followers.labels("evicted").inc
 group_released = REGISTRY.histogram(
     "jobset_group_gather_seconds",
     "From the first Job of a group's attempt until all its pods had started and were released",
@@ -237,8 +242,6 @@ class _Activities(Collector):
 
 _NOTHING: Final = Total()
 
-for _action in ("released", "evicted"):
-    _followers.labels(_action)
 for _kind in ("recreate", "replicated_job", "job", "in_place"):
     _restarts.labels(_kind)
     _restart_seconds.labels(_kind)
@@ -279,21 +282,6 @@ def _drop(name: str, namespace: str) -> None:
     for counter in _finished.values():
         with suppress(KeyError):  # it may have neither; older releases then raise
             counter.remove(name, namespace)
-
-
-def failure_decided(decision: str) -> None:
-    """Count a decision of a failure policy whose status was written.
-
-    Args:
-        decision: one of ``rules.failure_policy.DECISIONS``, never a user's text.
-    """
-    _failure_decisions.labels(decision).inc()
-
-
-def failure_decisions(decisions: Iterable[str]) -> None:
-    """Create a series, at 0, for each possible decision."""
-    for decision in decisions:
-        _failure_decisions.labels(decision)
 
 
 def restarted(kind: RestartKind, count: int = 1) -> None:
@@ -359,9 +347,3 @@ def in_place_spares(ready: int, exhausted: int) -> None:
     """Set the numbers of ready spares, and of Jobs that should have one and have none."""
     _ready_spares.set(ready)
     _exhausted_jobs.set(exhausted)
-
-
-def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
-    """Count followers sent to their leader's domain, and followers deleted outside of it."""
-    _followers.labels("released").inc(released)
-    _followers.labels("evicted").inc(evicted)

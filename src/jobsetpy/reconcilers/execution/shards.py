@@ -7,6 +7,7 @@ several JobSets may share one, or use one of the user's own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -42,17 +43,8 @@ def peek(cls: type[Any]) -> type[Any] | None:
 def jobset_name_of(cls: type[Any]) -> Callable[[Any], str]:
     """Return a function from an object's metadata to the name of its JobSet; "" for none."""
     if cls is JobSet:
-        return _own_name
-    return _by_label if cls is ChildPod else _by_owner
-
-
-def _own_name(metadata: ObjectMeta) -> str:
-    return metadata.name
-
-
-def _by_label(metadata: Any) -> str:
-    name: str = metadata.labels.jobset_name
-    return name
+        return attrgetter("name")
+    return attrgetter("labels.jobset_name") if cls is ChildPod else _by_owner
 
 
 def _by_owner(metadata: ObjectMeta) -> str:

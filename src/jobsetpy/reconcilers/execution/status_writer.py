@@ -223,7 +223,7 @@ def _count(jobset: JobSet, change: StatusChange, took_s: float) -> None:
     if change.ready_s is not None:
         execution_metrics.jobset_ready(change.ready_s)
     for decision in change.decisions:
-        execution_metrics.failure_decided(decision)
+        execution_metrics.failure_decided[decision]()
     for kind, count in change.restarted.items():
         execution_metrics.restarted(_KINDS[kind], count)
     for each in change.restarts_over:

@@ -35,7 +35,6 @@ from jobsetpy.reconcilers.jobs.writer import ChildWriter
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
-from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Total
 
@@ -313,7 +312,6 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     services = manager.informer(Service, whole=True)  # others may own the one of that name
     claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
     reconciler = JobsReconciler(caches, settings, services=services.store, claims=claims.store)
-    execution_metrics.failure_decisions(DECISIONS)
     manager.add_metrics(execution_metrics.activity_registry(reconciler.activity_totals))
     of_owner, by_label = rt.enqueue_owner(JobSet), rt.enqueue_mapped(_jobset_by_label)
     appears_or_goes = rt.not_(rt.updated)

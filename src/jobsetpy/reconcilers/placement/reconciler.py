@@ -235,9 +235,8 @@ class PodPlacementReconciler:
         kept = await in_parallel(PARALLEL_WRITES, followers.release, release)
         stayed = await in_parallel(PARALLEL_WRITES, followers.evict, evict)
         evicted = len(followers.evict) - len(stayed)
-        execution_metrics.followers_placed(
-            released=len(followers.release) - len(kept), evicted=evicted
-        )
+        execution_metrics.followers_released(len(followers.release) - len(kept))
+        execution_metrics.followers_evicted(evicted)
         if evicted:
             self._record(placement, placement.evicted(job.name, evicted))
         return [*kept, *stayed]

@@ -128,13 +128,8 @@ class StartupGroupsReconciler:
             if plan.status is not None:
                 await self._status.store(jobset, plan.status)
         self._memory.keep(key, plan.memory)
-        self._gauge(key, waits=plan.waits)
-
-    def _gauge(self, key: rt.ObjectKey, *, waits: bool) -> None:
-        before = len(self._waiting)
-        (self._waiting.add if waits else self._waiting.discard)(key)
-        if len(self._waiting) != before:
-            execution_metrics.groups_waiting(len(self._waiting))
+        (self._waiting.add if plan.waits else self._waiting.discard)(key)
+        execution_metrics.groups_waiting(len(self._waiting))
 
     async def _write(self, jobset: JobSet, signal: SetSignal) -> None:
         """Write a value of the ConfigMap.
