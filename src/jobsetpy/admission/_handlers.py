@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+import attrs
 import msgspec
 
 from jobsetpy.admission._settings import WebhookSettings
@@ -178,7 +179,7 @@ class JobSetHandlers:
         problems = validate_create(jobset, features=self._features, claims=claims)
         if problems:
             return problems, []
-        return [], warnings(jobset, self._features, pull_secret=self._settings.pull_secret)
+        return [], warnings(jobset, self._features, pull_secret=self._settings.injected.pull_secret)
 
     async def _calculated(self, request: ReviewRequest, rule: Callable[[], T]) -> T:
         """Return the result of pure functions, without holding the loop for a large object.
@@ -250,7 +251,7 @@ class PodHandlers:
         limit_ranges: Store[Unstructured] | None = None,
     ) -> None:
         settings = settings or WebhookSettings()
-        self._barrier = settings.barrier
+        self._barrier = attrs.evolve(settings.barrier, settings=settings.injected)
         self._asked = settings.marks if settings.features.coscheduling else SchedulerFields()
         self._coscheduler = settings.coscheduler
         self._limit_ranges = limit_ranges

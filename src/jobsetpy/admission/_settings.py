@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import attrs
@@ -27,11 +26,8 @@ class WebhookSettings(WebhookServerSettings):
             scheduling gate; otherwise it is rejected, and the Job controller retries.
         agent_image: image of the in-place restart agent, for JobSets that request its injection; ""
             rejects them.
-        group_image: image with a shell, in which pods of a startup group wait (KEP-498).
-        group_agent_image: image of the agent, which waits in its place; "" for the shell.
-        injected_requests: resource requests of added containers, if the pod has any.
-        injected_limits: their limits, if all containers of the pod have limits.
-        pull_secret: name of a Secret in each namespace, for the images of added containers.
+        barrier: images in which pods of a startup group wait (KEP-498).
+        injected: settings of all containers that admission adds, those of the barrier included.
         marks: scheduler fields of new pods in gangs, including pods of other controllers.
         coscheduler: observed state of a coscheduler; ``None`` if none is watched.
     """
@@ -45,28 +41,7 @@ class WebhookSettings(WebhookServerSettings):
     features: Features = attrs.field(factory=Features)
     gate_followers: bool = True
     agent_image: str = ""
-    group_image: str = keys.GROUP_IMAGE
-    group_agent_image: str = ""
-    injected_requests: Mapping[str, str] = attrs.field(factory=dict)
-    injected_limits: Mapping[str, str] = attrs.field(factory=dict)
-    pull_secret: str = ""
+    barrier: GroupBarrier = attrs.field(factory=GroupBarrier)
+    injected: ContainerDefaults = attrs.field(factory=ContainerDefaults)
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     coscheduler: CoschedulerWatch | None = None
-
-    @property
-    def injected(self) -> ContainerDefaults:
-        """Settings of all containers that admission adds."""
-        return ContainerDefaults(
-            requests=self.injected_requests,
-            limits=self.injected_limits,
-            pull_secret=self.pull_secret,
-        )
-
-    @property
-    def barrier(self) -> GroupBarrier:
-        """Settings of the barrier of startup groups."""
-        return GroupBarrier(
-            shell_image=self.group_image,
-            agent_image=self.group_agent_image,
-            settings=self.injected,
-        )

@@ -234,6 +234,8 @@ def webhook_settings(
     """Return the settings of the admission webhooks."""
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.app.backend import Backend
+    from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
+    from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 
     host, folder = configuration["webhook.host"], None
     if not configuration["internalCertManagement.enable"]:
@@ -245,6 +247,8 @@ def webhook_settings(
         # API servers call the pod until all of them know that it has left the Service.
         drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         features=configuration.features,
+        barrier=configuration.make(GroupBarrier),
+        injected=configuration.make(ContainerDefaults),
         marks=(backend or Backend()).marks,
         coscheduler=(backend or Backend()).coscheduler,
         tls=_tls_policy(configuration),

@@ -12,6 +12,8 @@ from jobsetpy.api.core import Namespace
 from jobsetpy.client import connect
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from support.admission.admission_kit import Api, jobset
 from support.cluster.account import manager_kubeconfig
 from support.cluster.install import CONFIG, apply_object, install_crd
@@ -110,9 +112,10 @@ async def platform_webhooks(shared_client, manager_client):
     agent = f"registry.test/jobsetpy-agent@sha256:{'0' * 64}"
     more = {
         "agent_image": agent,
-        "group_agent_image": agent,
-        "group_image": f"registry.test/bash@sha256:{'0' * 64}",
-        "pull_secret": "registry",
+        "barrier": GroupBarrier(
+            shell_image=f"registry.test/bash@sha256:{'0' * 64}", agent_image=agent
+        ),
+        "injected": ContainerDefaults(pull_secret="registry"),
     }
     async with serving_webhooks(shared_client, manager_client, LABEL_PLATFORM, **more) as served:
         yield served

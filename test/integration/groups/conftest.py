@@ -13,6 +13,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from support.cluster.account import account_kubeconfig, install_roles
 from support.cluster.install import install_crd
 from support.cluster.manager_process import free_port
@@ -57,7 +58,7 @@ async def manager(admin, cluster, tmp_path_factory):
     manager = Manager(client)
     values = {"--webhooks": True, "groupScheduling.manageRbac": True}
     add_jobset_controllers(manager, Configuration(values=values))
-    settings = webhook_settings(port, group_agent_image="test.invalid/agent:1")
+    settings = webhook_settings(port, barrier=GroupBarrier(agent_image="test.invalid/agent:1"))
     served = admission.setup(manager, settings)
     try:
         async with started_for_fixture(manager):

@@ -7,6 +7,7 @@ import pytest
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission._handlers import PodHandlers
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 
@@ -15,7 +16,8 @@ from jobsetpy.testing import json_patch
 def handlers(stores):
     """Handlers with empty caches and a barrier."""
     pods, nodes, _ = stores
-    return PodHandlers(WebhookSettings(group_image="s"), pods=pods.store, nodes=nodes.store)
+    settings = WebhookSettings(barrier=GroupBarrier(shell_image="s"))
+    return PodHandlers(settings, pods=pods.store, nodes=nodes.store)
 
 
 def pod(**annotations):

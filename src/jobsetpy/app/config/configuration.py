@@ -233,7 +233,8 @@ def log(configuration: Configuration) -> None:
     logger = get_logger("manager")
     content: dict[str, dict[str, Any]] = {"feature_gates": dict(configuration.feature_gates)}
     for setting in SETTINGS:
-        idle = setting.target.startswith("WebhookSettings.") and not configuration["--webhooks"]
+        of_webhooks = ("WebhookSettings.", "GroupBarrier.", "ContainerDefaults.")
+        idle = setting.target.startswith(of_webhooks) and not configuration["--webhooks"]
         if setting.section in configuration.command.sections and not idle:
             section, _, field = snake_case(setting.path).partition(".")
             content.setdefault(section, {})[field] = configuration[setting.path]

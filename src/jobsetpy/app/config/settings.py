@@ -46,7 +46,9 @@ WEBHOOK_CERT_DIR: Final = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 
 METRICS_CERT_DIR: Final = "/tmp/k8s-metrics-server/serving-certs"  # noqa: S108 - users' mounts
 
 _CLASSES: Final = {
+    "ContainerDefaults": "jobsetpy.reconcilers.rules.injected_containers",
     "CoschedulerSettings": "jobsetpy.coscheduler",
+    "GroupBarrier": "jobsetpy.reconcilers.startup_groups.injection",
     "JobsSettings": "jobsetpy.reconcilers.jobs.reconciler",
     "LeaderElectionSettings": "jobsetpy.manager",
     "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
@@ -275,25 +277,25 @@ SETTINGS: Final = (
     Setting("restarts.backoffResetAfter", DURATION, "RestartBackoff.reset_after_s",
             "--restart-backoff-reset-after",
             "duration of a run that resets the pause; default {}", check=_SOME_TIME),
-    Setting("groupScheduling.image", _IMAGE, "WebhookSettings.group_image",
+    Setting("groupScheduling.image", _IMAGE, "GroupBarrier.shell_image",
             "--group-scheduling-image",
             "image with a shell, in which pods of a startup group wait; default {}",
             default=keys.GROUP_IMAGE),
-    Setting("groupScheduling.agentImage", _IMAGE, "WebhookSettings.group_agent_image",
+    Setting("groupScheduling.agentImage", _IMAGE, "GroupBarrier.agent_image",
             "--group-scheduling-agent-image",
             "image of an agent that waits instead, and continues within a second; default: none"),
     Setting("groupScheduling.manageRbac", BOOLEAN, "JobsSettings.group_rbac",
             "--group-scheduling-rbac",
             "create a Role with which pods watch the ConfigMap of their group; default {}"),
-    Setting("injectedContainers.requests", AMOUNTS, "WebhookSettings.injected_requests",
+    Setting("injectedContainers.requests", AMOUNTS, "ContainerDefaults.requests",
             "--injected-requests",
             "resource requests of injected containers, where the pod has requests; default "
             "cpu=10m,memory=32Mi,ephemeral-storage=16Mi", default={}),
-    Setting("injectedContainers.limits", AMOUNTS, "WebhookSettings.injected_limits",
+    Setting("injectedContainers.limits", AMOUNTS, "ContainerDefaults.limits",
             "--injected-limits",
             "limits of injected containers, where all containers of the pod have limits; default "
             "cpu=100m,memory=64Mi,ephemeral-storage=64Mi", default={}),
-    Setting("injectedContainers.pullSecret", _NAME, "WebhookSettings.pull_secret",
+    Setting("injectedContainers.pullSecret", _NAME, "ContainerDefaults.pull_secret",
             "--injected-pull-secret",
             "name of the Secret in each namespace that pulls the images of injected containers, "
             "added to pods that name other pull secrets", check=_named_by(dns1123_subdomain)),

@@ -14,6 +14,8 @@ from jobsetpy.app.config.settings import MANAGER, RUN, Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.testing import RecordingClient, World
 from support.commands import run
@@ -134,9 +136,11 @@ def test_run_serves_nothing_by_default(read):
         ("", [], {"drain_s": 0.0}),  # this is no pod
         ("", ["--webhook-shutdown-delay=1m30s"], {"drain_s": 90.0}),
         ("", ["--webhook-shutdown-delay=0"], {"drain_s": 0.0}),
-        ("", [], {"group_image": "bash", "group_agent_image": ""}),
+        ("", [], {"barrier": GroupBarrier(shell_image="bash"), "injected": ContainerDefaults()}),
         ("groupScheduling: {image: s, agentImage: a}", ["--group-scheduling-agent-image=b"],
-         {"group_image": "s", "group_agent_image": "b"}),
+         {"barrier": GroupBarrier(shell_image="s", agent_image="b")}),
+        ("injectedContainers: {limits: {cpu: 1}, pullSecret: p}", ["--injected-requests=cpu=2"],
+         {"injected": ContainerDefaults(requests={"cpu": "2"}, limits={"cpu": "1"}, pull_secret="p")}),
     ],
 )  # fmt: skip
 def test_webhook_settings(read, text, flags, wanted):
