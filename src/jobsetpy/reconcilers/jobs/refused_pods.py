@@ -44,13 +44,11 @@ class RefusalMemory:
 
     Args:
         uid: UID of the JobSet.
-        since: time at which pods were first missing, on the monotonic clock.
         looks: number of times its Jobs' events were read.
         not_before: time of the next read, on the monotonic clock.
     """
 
     uid: str = ""
-    since: float = 0.0
     looks: int = 0
     not_before: float = 0.0
 
@@ -98,8 +96,7 @@ def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Now) -
         )
         return RefusalPlan(status=_change(jobset, over, now))
     if memory.uid != jobset.metadata.uid:
-        start = now.monotonic
-        memory = RefusalMemory(jobset.metadata.uid, start, not_before=start + GRACE_S)
+        memory = RefusalMemory(jobset.metadata.uid, not_before=now.monotonic + GRACE_S)
     if now.monotonic < memory.not_before:
         return RefusalPlan(memory=memory, result=_again(memory, now))
     if observed.events is None:

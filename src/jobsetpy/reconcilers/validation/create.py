@@ -73,11 +73,10 @@ def validate_create(
     features = features or Features()
     spec = child(jobset, "spec")
     name = effective_name(child(jobset, "metadata"))
-    jobs = [job for _, job in objects(spec, "replicatedJobs")]
-    names = {text(job, "name") for job in jobs}
+    names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
     return [
         *in_place_restart(spec, features),
-        *_first_depends_on(jobs),
+        *_first_depends_on(spec),
         *_subdomain(spec),
         *_managed_by(spec),
         *validation_jobs.replicated_jobs(spec, name, features),
@@ -127,11 +126,11 @@ def in_place_restart(spec: Json, features: Features) -> Iterator[FieldError]:
             yield invalid(field, text(dependency, "name"), f"must not be there when {why}")
 
 
-def _first_depends_on(jobs: list[Json]) -> list[FieldError]:
+def _first_depends_on(spec: Json) -> Iterator[FieldError]:
     # Presence counts: an empty list is rejected as well.
-    if jobs and jobs[0].get("dependsOn") is not None:
-        return [plain("DependsOn can't be set for the first ReplicatedJob")]
-    return []
+    for _, first in objects(spec, "replicatedJobs")[:1]:
+        if first.get("dependsOn") is not None:
+            yield plain("DependsOn can't be set for the first ReplicatedJob")
 
 
 def _subdomain(spec: Json) -> list[FieldError]:
