@@ -16,9 +16,8 @@ from jobsetpy.testing._builders import (
     make_pod,
 )
 from jobsetpy.testing._client import RecordingClient
-from jobsetpy.testing._clock import VirtualClock
 from jobsetpy.testing._eventually import eventually
-from jobsetpy.testing._running import VirtualTime, VirtualTimeLoop, running_manager
+from jobsetpy.testing._running import VirtualClock, VirtualTime, VirtualTimeLoop, running_manager
 from jobsetpy.testing._stores import decoded, store_of, store_writer_of
 from jobsetpy.testing.apiserver._answers import StatusError
 from jobsetpy.testing.apiserver._faults import Faults, Rule, Select, Target

@@ -1,25 +1,12 @@
-"""Real clients for tests: of a fake server over its sockets, or of a world in memory."""
+"""Real client of a world in memory, for tests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jobsetpy.client import Client, H11Transport
+from jobsetpy.client import Client
 from jobsetpy.testing.apiserver._requests import Request
 from jobsetpy.testing.apiserver._world import World
-
-
-def make_client(url: str, **settings: Any) -> Client:
-    """Return a client on the package's slim transport, without rate limit by default.
-
-    Args:
-        url: URL of a running server; TLS needs ``ca_file`` or ``cadata`` in the settings.
-        **settings: arguments of ``Client``; ``ca_file``, ``cadata``, ``token``, ``token_file``
-            and ``server_hostname`` are passed to the transport.
-    """
-    names = {"ca_file", "cadata", "token", "token_file", "server_hostname"}
-    transport_settings = {name: settings.pop(name) for name in names & settings.keys()}
-    return Client(H11Transport(url, **transport_settings), **settings)
 
 
 class RecordingClient(Client):

@@ -9,12 +9,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.api.structural_schema import Cause
 
 _OPTIONS_GROUP = "meta.k8s.io"
 
 
+@attrs.define(eq=False)
 class StatusError(Exception):
     """Failure of a request with this Status.
 
@@ -28,25 +31,16 @@ class StatusError(Exception):
         plain: respond with this text instead of a Status object.
     """
 
-    def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        details: dict[str, Any] | None = None,
-        *,
-        retry_after: int | None = None,
-        continue_token: str = "",
-        plain: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
-        self.retry_after = retry_after
-        self.continue_token = continue_token
-        self.plain = plain
+    code: int
+    reason: str
+    message: str
+    details: dict[str, Any] | None = None
+    retry_after: int | None = attrs.field(default=None, kw_only=True)
+    continue_token: str = attrs.field(default="", kw_only=True)
+    plain: str = attrs.field(default="", kw_only=True)
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> dict[str, Any]:
         """Return the Status object."""

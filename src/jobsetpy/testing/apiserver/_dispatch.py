@@ -13,28 +13,13 @@ from jobsetpy.testing.apiserver import _discovery, _http
 from jobsetpy.testing.apiserver._admission import Admission
 from jobsetpy.testing.apiserver._answers import StatusError
 from jobsetpy.testing.apiserver._faults import Faults, Target
-from jobsetpy.testing.apiserver._http import Route
 from jobsetpy.testing.apiserver._registry import Registry
 from jobsetpy.testing.apiserver._requests import Request, RequestLog
-from jobsetpy.testing.apiserver._storage import Storage
 from jobsetpy.testing.apiserver._verbs import Call, perform_admitted, resolve
 from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
 
 _HEALTH = frozenset({"/readyz", "/healthz", "/livez"})
 _MAX_BODY = 3 * 1024 * 1024
-
-
-@attrs.frozen(kw_only=True)
-class Arrival:
-    """Request as received."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    content_type: str
-    user_agent: str
-    body: bytes
-    authorization: str = ""
 
 
 @attrs.frozen
@@ -51,112 +36,108 @@ class Dispatcher:
     """Logs requests, applies fault rules, and executes the remaining requests.
 
     Args:
-        storage: the objects.
-        registry: the writes.
+        registry: the objects.
         settle: called after each request that was executed.
     """
 
-    def __init__(self, storage: Storage, registry: Registry, settle: Callable[[], None]) -> None:
+    def __init__(self, registry: Registry, settle: Callable[[], None]) -> None:
         self.faults = Faults()
         self.requests = RequestLog()
-        self.admission = Admission(storage)
+        self.admission = Admission(registry.storage)
         self.token: str | None = None
         self.bookmark_s = 60.0
-        self._storage = storage
         self._registry = registry
         self._settle = settle
 
-    def log(self, arrival: Arrival) -> Request:
-        """Determine the target of a request, and log it."""
-        route = _http.parse_path(arrival.path)
-        verb = arrival.method.lower()
+    def log(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        content_type: str,
+        user_agent: str,
+        body: bytes,
+        authorization: str = "",
+    ) -> Request:
+        """Log a request as received; return it with its target."""
+        route = _http.parse_path(path)
+        verb = method.lower()
         refused: StatusError | None = None
+        target = Target(verb=verb, user_agent=user_agent, path=path)
         if route is not None:
             try:
-                verb = _http.verb_of(arrival.method, route, arrival.query, arrival.content_type)
+                verb = _http.verb_of(method, route, query, content_type)
             except StatusError as error:
                 refused = error
-        target = Target(
-            verb=verb,
-            resource=route.resource if route is not None else "",
-            namespace=route.namespace if route is not None else "",
-            name=route.name if route is not None else "",
-            user_agent=arrival.user_agent,
-            path=arrival.path,
-        )
-        entry = Request(
+            place = {"namespace": route.namespace, "name": route.name}
+            target = attrs.evolve(target, verb=verb, resource=route.resource, **place)
+        request = Request(
             target=target,
-            method=arrival.method,
-            query=dict(arrival.query),
-            body=arrival.body,
+            method=method,
+            query=dict(query),
+            content_type=content_type,
+            authorization=authorization,
+            body=body,
             route=route,
             refused=refused,
         )
-        self.requests.add(entry)
-        return entry
+        self.requests.add(request)
+        return request
 
-    async def answer(self, arrival: Arrival, entry: Request) -> Reply | Watch:
+    async def answer(self, request: Request) -> Reply | Watch:
         """Execute a request; a returned ``Watch`` has yet to be run.
 
         Raises:
             ConnectionCutError: a fault rule suppresses the response.
         """
         try:
-            reply = await self._answer(arrival, entry)
+            reply = await self._answer(request)
         except StatusError as error:
             reply = failure(error)
-        entry.status = reply.status if isinstance(reply, Reply) else 200
+        request.status = reply.status if isinstance(reply, Reply) else 200
         return reply
 
-    async def _answer(self, arrival: Arrival, entry: Request) -> Reply | Watch:
-        target, route = entry.target, entry.route
+    async def _answer(self, request: Request) -> Reply | Watch:
+        target = request.target
         late = self.faults.take("latency", target)
         if late is not None:
             await asyncio.sleep(late.seconds)
         fault = self.faults.take("status", target)
         if fault is not None:
             raise answers.injected(fault.code, fault.retry_after, fault.message)
-        if self.token and arrival.authorization != f"Bearer {self.token}":
+        if self.token and request.authorization != f"Bearer {self.token}":
             raise StatusError(401, "Unauthorized", "Unauthorized")
-        if arrival.path in _HEALTH:
+        if target.path in _HEALTH:
             return Reply(200, b"ok", content_type="text/plain")
-        document = _discovery.discover(self._storage, arrival.path)
-        if document is not None and arrival.method == "GET":
+        document = _discovery.discover(self._registry.storage, target.path)
+        if document is not None and request.method == "GET":
             return Reply(200, msgspec.json.encode(document))
-        if route is None:
+        if request.route is None:
             raise answers.page_not_found()
-        return await self._perform(arrival, entry, route)
+        collection = resolve(self._registry.storage, request.route)
+        if request.refused is not None:
+            raise request.refused
+        call = Call(request, request.route, collection)
+        if request.verb != "watch":
+            return await self._perform(call)
+        return Watch(
+            storage=self._registry.storage,
+            collection=collection,
+            namespace=call.route.namespace,
+            options=call.list_options(),
+            target=target,
+            faults=self.faults,
+            bookmark_s=self.bookmark_s,
+        )
 
-    async def _perform(self, arrival: Arrival, entry: Request, route: Route) -> Reply | Watch:
-        collection = resolve(self._storage, route)
-        if entry.refused is not None:
-            raise entry.refused
-        if entry.verb == "watch":
-            return Watch(
-                storage=self._storage,
-                collection=collection,
-                namespace=route.namespace,
-                options=_http.list_options(collection.kind, arrival.query, watch=True),
-                target=entry.target,
-                faults=self.faults,
-                bookmark_s=self.bookmark_s,
-            )
-        if len(arrival.body) > _MAX_BODY:
+    async def _perform(self, call: Call) -> Reply:
+        if len(call.request.body) > _MAX_BODY:
             message = f"Request entity too large: limit is {_MAX_BODY}"
             raise StatusError(413, "RequestEntityTooLarge", message, {})
-        call = Call(
-            verb=entry.verb,
-            route=route,
-            query=arrival.query,
-            content_type=arrival.content_type,
-            user_agent=arrival.user_agent,
-            body=arrival.body,
-        )
-        status, body = await perform_admitted(
-            self._storage, self._registry, self.admission, collection, call
-        )
+        status, body = await perform_admitted(self._registry, self.admission, call)
         self._settle()
-        if self.faults.take("lose", entry.target):
+        if self.faults.take("lose", call.request.target):
             raise ConnectionCutError(reset=False)
         return Reply(status, body)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from fnmatch import fnmatchcase
-from typing import Literal, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import attrs
+
+if TYPE_CHECKING:
+    from jobsetpy.testing.apiserver._watching import Watch
 
 Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate", "drop_bookmarks"]
 
@@ -49,15 +52,28 @@ class Select(TypedDict, total=False):
 
 
 @attrs.define(eq=False, kw_only=True)
-class Rule:
-    """One rule; keep it to count its ``hits`` or to ``lift`` it."""
+class Pattern:
+    """Patterns of a :class:`Target`, as in ``fnmatch``."""
 
-    action: Action
     verb: str = "*"
     resource: str = "*"
     namespace: str = "*"
     name: str = "*"
     user_agent: str = "*"
+
+    def matches(self, target: Target) -> bool:
+        """Return whether a request has such a target."""
+        return all(
+            fnmatchcase(getattr(target, field.name), getattr(self, field.name))
+            for field in attrs.fields(Pattern)
+        )
+
+
+@attrs.define(eq=False, kw_only=True)
+class Rule(Pattern):
+    """One rule; keep it to count its ``hits`` or to ``lift`` it."""
+
+    action: Action
     count: int | None = None
     skip: int = 0
     code: int = 0
@@ -70,16 +86,6 @@ class Rule:
     reset: bool = False
     hits: int = attrs.field(default=0, init=False)
     lifted: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
-
-    def matches(self, target: Target) -> bool:
-        """Return whether the rule selects this request."""
-        return (
-            fnmatchcase(target.verb, self.verb)
-            and fnmatchcase(target.resource, self.resource)
-            and fnmatchcase(target.namespace, self.namespace)
-            and fnmatchcase(target.name, self.name)
-            and fnmatchcase(target.user_agent, self.user_agent)
-        )
 
     @property
     def spent(self) -> bool:
@@ -101,18 +107,6 @@ class Rule:
         self.lifted.set()
 
 
-class OpenStream(Protocol):
-    """Interface of an open watch for fault rules."""
-
-    target: Target
-
-    def bind(self, rule: Rule) -> None:
-        """Apply a ``cut`` or ``stall`` rule that hit this stream."""
-
-    def end(self, code: int | None = None) -> None:
-        """End cleanly; with a code, send an ERROR event first."""
-
-
 class Faults:
     """Fault rules of a :class:`FakeApiServer`.
 
@@ -121,7 +115,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
-        self._streams: dict[OpenStream, None] = {}
+        self._streams: dict[Watch, None] = {}
 
     def status(
         self,
@@ -219,14 +213,14 @@ class Faults:
                 return rule
         return None
 
-    def opened(self, stream: OpenStream) -> None:
+    def opened(self, stream: Watch) -> None:
         """Register a watch that begins, and apply rules to it."""
         self._streams[stream] = None
         for rule in self._live():
             if rule.action in {"cut", "stall"} and rule.matches(stream.target) and rule.take():
                 stream.bind(rule)
 
-    def closed(self, stream: OpenStream) -> None:
+    def closed(self, stream: Watch) -> None:
         """Unregister a watch that has ended."""
         self._streams.pop(stream, None)
 
@@ -249,8 +243,7 @@ class Faults:
 
     def _end(self, code: int | None, select: Select) -> int:
         chosen = Rule(action="cut", **select)
-        hit = [stream for stream in self._streams if chosen.matches(stream.target)]
-        taken = [stream for stream in hit if chosen.take()]
+        taken = [one for one in self._streams if chosen.matches(one.target) and chosen.take()]
         for stream in taken:
             stream.end(code)
         return len(taken)

@@ -15,7 +15,7 @@ from typing import Any
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing.apiserver._kinds import Json
 from jobsetpy.testing.apiserver._registry import DeleteOptions, Registry
-from jobsetpy.testing.apiserver._storage import Change, Collection, Storage
+from jobsetpy.testing.apiserver._storage import Change, Collection
 from jobsetpy.testing.apiserver._writes import WriteOptions
 
 _WRITE = WriteOptions("kube-controller-manager")
@@ -25,15 +25,13 @@ class GarbageCollector:
     """Deletes objects without a living owner.
 
     Args:
-        storage: storage of owners and dependents.
-        registry: writes as for any client.
+        registry: owners and dependents, written as by any client.
     """
 
-    def __init__(self, storage: Storage, registry: Registry) -> None:
-        self._storage = storage
+    def __init__(self, registry: Registry) -> None:
+        self._storage = registry.storage
         self._registry = registry
         self._pending: deque[Callable[[], None]] = deque()
-        self._busy = False
 
     def note(self, collection: Collection, change: Change) -> None:
         """Queue the checks that a change requires."""
@@ -48,20 +46,10 @@ class GarbageCollector:
             if change.type == "ADDED" and obj["metadata"].get("ownerReferences"):
                 self._pending.append(partial(self._check_owners, collection, change.key))
 
-    def forget(self) -> None:
-        """Drop the queued checks."""
-        self._pending.clear()
-
     def collect(self) -> None:
         """Execute all queued checks, and those that follow from them."""
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._pending:
-                self._pending.popleft()()
-        finally:
-            self._busy = False
+        while self._pending:
+            self._pending.popleft()()
 
     def scan(self) -> None:
         """Queue checks of every object: for a collector that is enabled late."""

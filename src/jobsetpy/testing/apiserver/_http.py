@@ -11,13 +11,12 @@ import msgspec
 import yaml
 
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.api.structural_schema import bad_value, forbidden, required, unsupported
+from jobsetpy.api.structural_schema import bad_value, unsupported
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver import _selectors
 from jobsetpy.testing.apiserver._kinds import Json, Kind
 from jobsetpy.testing.apiserver._listing import ListOptions
 from jobsetpy.testing.apiserver._registry import DeleteOptions
-from jobsetpy.testing.apiserver._writes import WriteOptions
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -139,26 +138,6 @@ def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
         bookmarks=bookmarks,
         initial_events=initial,
         timeout_s=_number(query, "timeoutSeconds") or None,
-    )
-
-
-def write_options(query: Query, user_agent: str, subresource: str, *, apply: bool) -> WriteOptions:
-    """Parse the parameters of writes.
-
-    Raises:
-        StatusError: 422, for an apply without a manager and ``force`` without an apply.
-    """
-    manager = query.get("fieldManager", "")
-    causes = []
-    if apply and not manager:
-        causes.append(required("fieldManager", "is required for apply patch"))
-    if not apply and "force" in query:
-        causes.append(forbidden("force", "may not be specified for non-apply patch"))
-    if causes:
-        raise answers.invalid_options("PatchOptions", causes)
-    default = user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
-    return WriteOptions(
-        manager or default, subresource, dry_run=query.get("dryRun") == "All", validate=True
     )
 
 

@@ -361,31 +361,15 @@ def _complete(kind: Kind, obj: Json) -> None:
 
 
 def _restrict_to_status(kind: Kind, old: Json, new: Json) -> None:
-    status = new.get("status")
-    if kind.builtin:
-        # For typed kinds, /status can change labels, annotations and finalizers; not the rest.
-        meta = new["metadata"]
-        owners = old["metadata"].get("ownerReferences")
-        new.pop("spec", None)
-        for name in set(new) - {"apiVersion", "kind", "metadata", "status"}:
-            del new[name]
-        new.update({k: copy.copy(v) for k, v in old.items() if k not in new and k != "status"})
-        meta.pop("ownerReferences", None)
-        if owners is not None:
-            meta["ownerReferences"] = owners
-        return
-    managed = new["metadata"].get("managedFields")
-    version = new["metadata"].get("resourceVersion")
+    writable = {"managedFields", "resourceVersion"}
+    if kind.builtin:  # typed kinds: labels, annotations and finalizers, too
+        writable |= {"labels", "annotations", "finalizers"}
+    meta = {k: v for k, v in old["metadata"].items() if k not in writable}
+    meta |= {k: v for k, v in new["metadata"].items() if k in writable}
+    status = {"status": new["status"]} if new.get("status") is not None else {}
+    rest = {k: v for k, v in old.items() if k not in {"metadata", "status"}}
     new.clear()
-    new.update(old)
-    new["metadata"] = dict(old["metadata"])
-    if managed is not None:
-        new["metadata"]["managedFields"] = managed
-    if version is not None:
-        new["metadata"]["resourceVersion"] = version
-    new.pop("status", None)
-    if status is not None:
-        new["status"] = status
+    new.update(rest, metadata=meta, **status)
 
 
 def _keep(old: Json, new: Json, name: str) -> None:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from jobsetpy.aio import supervise
 from jobsetpy.client import HttpRequest, HttpResponse
 from jobsetpy.errors import ApiTimeoutError, StreamBrokenError
-from jobsetpy.testing.apiserver._dispatch import Arrival, Dispatcher, Reply
+from jobsetpy.testing.apiserver._dispatch import Dispatcher, Reply
+from jobsetpy.testing.apiserver._requests import Request
 from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
 
 # Number of frames by which a reader may lag before the sender waits, as with a socket's buffer.
@@ -32,11 +33,10 @@ class MemoryTransport:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """Implement ``Transport.request``."""
-        arrival = self._arrival(request)
-        entry = self._dispatcher.log(arrival)
+        logged = self._logged(request)
         try:
             async with asyncio.timeout(request.timeout_s):
-                reply = await self._dispatcher.answer(arrival, entry)
+                reply = await self._dispatcher.answer(logged)
         except TimeoutError:
             raise ApiTimeoutError(f"no answer within {request.timeout_s} s") from None
         except ConnectionCutError:
@@ -48,9 +48,8 @@ class MemoryTransport:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[_MemoryStream]:
         """Implement ``Transport.stream``."""
-        arrival = self._arrival(request)
         try:
-            reply = await self._dispatcher.answer(arrival, self._dispatcher.log(arrival))
+            reply = await self._dispatcher.answer(self._logged(request))
         except ConnectionCutError:
             raise StreamBrokenError("the answer was lost") from None
         stream = _MemoryStream(reply.status if isinstance(reply, Reply) else 200)
@@ -70,13 +69,13 @@ class MemoryTransport:
     async def aclose(self) -> None:
         """Do nothing: there are no connections."""
 
-    def _arrival(self, request: HttpRequest) -> Arrival:
+    def _logged(self, request: HttpRequest) -> Request:
         if request.fence is not None:
             request.fence.check()
-        return Arrival(
-            method=request.method,
-            path=request.path,
-            query=dict(request.query),
+        return self._dispatcher.log(
+            request.method,
+            request.path,
+            dict(request.query),
             content_type=request.content_type,
             user_agent=self._user_agent,
             body=request.body or b"",

@@ -57,15 +57,15 @@ class Registry(Writer):
         gone = not meta.get("finalizers") and not grace
         if gone and kind.info.kind != "Pod":
             if not options.dry_run:
-                self._storage.remove(collection, key)
+                self.storage.remove(collection, key)
             return old, True
         self._mark(meta, grace)
         if options.dry_run or obj == old:
             return obj, gone
         # A pod is marked first even if it is removed immediately, so watches see two events.
-        marked = self._storage.put(collection, key, obj).obj
+        marked = self.storage.put(collection, key, obj).obj
         if gone:
-            self._storage.remove(collection, key)
+            self.storage.remove(collection, key)
         return marked, gone
 
     def _mark(self, meta: Json, grace: int) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Any
 
 import attrs
 import msgspec
 
 from jobsetpy.testing.apiserver._answers import StatusError
-from jobsetpy.testing.apiserver._faults import Target
+from jobsetpy.testing.apiserver._faults import Pattern, Target
 from jobsetpy.testing.apiserver._http import Route
 
 
@@ -22,6 +21,8 @@ class Request:
     target: Target
     method: str
     query: dict[str, str]
+    content_type: str = ""
+    authorization: str = ""
     body: bytes = b""
     status: int = 0
     route: Route | None = None
@@ -71,24 +72,19 @@ class RequestLog:
 
     def count(self, verb: str = "*", resource: str = "*") -> int:
         """Return the number of requests since the last ``clear``; patterns as in ``fnmatch``."""
+        pattern = Pattern(verb=verb, resource=resource)
         return sum(
             count
             for (one_verb, one_resource), count in self._counts.items()
-            if fnmatchcase(one_verb, verb) and fnmatchcase(one_resource, resource)
+            if pattern.matches(Target(verb=one_verb, resource=one_resource))
         )
 
     def matching(
         self, verb: str = "*", resource: str = "*", name: str = "*", user_agent: str = "*"
     ) -> list[Request]:
         """Return the kept requests that match all patterns."""
-        return [
-            request
-            for request in self._log
-            if fnmatchcase(request.verb, verb)
-            and fnmatchcase(request.resource, resource)
-            and fnmatchcase(request.name, name)
-            and fnmatchcase(request.target.user_agent, user_agent)
-        ]
+        pattern = Pattern(verb=verb, resource=resource, name=name, user_agent=user_agent)
+        return [request for request in self._log if pattern.matches(request.target)]
 
     @property
     def writes(self) -> list[Request]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ssl
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiohttp import web
 
 from jobsetpy.aio import Clock
-from jobsetpy.testing._client import make_client
-from jobsetpy.testing.apiserver._dispatch import Arrival, Reply
+from jobsetpy.client import Client, H11Transport
+from jobsetpy.testing.apiserver._dispatch import Reply
 from jobsetpy.testing.apiserver._faults import Target
 from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
 from jobsetpy.testing.apiserver._world import World
-
-if TYPE_CHECKING:
-    from jobsetpy.client import Client
 
 
 class FakeApiServer(World):
@@ -131,31 +128,37 @@ class FakeApiServer(World):
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def client(self, **settings: Any) -> Client:
-        """Return a client, closed with the server; ``settings`` are arguments of ``Client``."""
-        if self.token and not {"token", "token_file"} & settings.keys():
-            settings["token"] = self.token
-        client = make_client(self.url, **settings)
+        """Return a client without rate limit by default, closed with the server.
+
+        Args:
+            **settings: arguments of ``Client``; ``ca_file``, ``cadata``, ``token``, ``token_file``
+                and ``server_hostname`` are passed to the transport. TLS needs one of the first two.
+        """
+        names = {"ca_file", "cadata", "token", "token_file", "server_hostname"}
+        access = {name: settings.pop(name) for name in names & settings.keys()}
+        if self.token and not {"token", "token_file"} & access.keys():
+            access["token"] = self.token
+        client = Client(H11Transport(self.url, **access), **settings)
         self._clients.append(client)
         return client
 
     # -- requests ----------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        arrival = Arrival(
-            method=request.method,
-            path=request.path,
-            query={name: request.query[name] for name in request.query},
+        logged = self._dispatcher.log(
+            request.method,
+            request.path,
+            {name: request.query[name] for name in request.query},
             content_type=request.headers.get("Content-Type", ""),
             user_agent=request.headers.get("User-Agent", ""),
             authorization=request.headers.get("Authorization", ""),
             body=await request.content.read() if request.can_read_body else b"",
         )
-        entry = self._dispatcher.log(arrival)
         try:
-            reply = await self._dispatcher.answer(arrival, entry)
+            reply = await self._dispatcher.answer(logged)
             if isinstance(reply, Watch):
                 return await _stream(request, reply)
-            return await self._send(request, entry.target, reply)
+            return await self._send(request, logged.target, reply)
         except ConnectionCutError as cut:
             _drop(request, reset=cut.reset)
             return web.Response()

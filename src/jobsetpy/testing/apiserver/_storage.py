@@ -126,18 +126,20 @@ class Storage:
     """All collections, and their common version counter.
 
     Args:
-        first_version: the resourceVersion before the first write. It is above 1, so that "1" is
-            an old version as on any real server.
+        on_change: called with every change, while it is made.
         history_limit: number of changes kept for each kind.
     """
 
-    def __init__(self, *, first_version: int = 100, history_limit: int = 20_000) -> None:
-        self.version = first_version
+    def __init__(
+        self, on_change: Callable[[Collection, Change], None], *, history_limit: int
+    ) -> None:
+        # The version before the first write is above 1, so that "1" is old as on any real server.
+        self.version = 100
+        self._on_change = on_change
         self._limit = history_limit
         self._collections: dict[tuple[str, str], Collection] = {}
         self._dependents: dict[str, dict[tuple[Collection, ObjectKey], None]] = {}
         self._uids: dict[str, tuple[Collection, ObjectKey]] = {}
-        self.on_change: Callable[[Collection, Change], None] = _ignore
 
     def register(self, kind: Kind, *, floor: int | None = None) -> Collection:
         """Add a kind; for watches from before this moment, the resourceVersion is too old."""
@@ -205,7 +207,7 @@ class Storage:
 
     def _publish(self, collection: Collection, change: Change) -> None:
         collection.record(change, self._limit)
-        self.on_change(collection, change)
+        self._on_change(collection, change)
 
     def _link(
         self, place: tuple[Collection, ObjectKey], old: Version | None, new: Version | None
@@ -219,10 +221,6 @@ class Storage:
                 self._dependents.pop(uid, None)
         for uid in after - before:
             self._dependents.setdefault(uid, {})[place] = None
-
-
-def _ignore(collection: Collection, change: Change) -> None:
-    del collection, change
 
 
 def _owner_uids(obj: Mapping[str, Any]) -> set[str]:

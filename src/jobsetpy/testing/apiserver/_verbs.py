@@ -2,39 +2,83 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import msgspec
 
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.structural_schema import forbidden, required
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver import _discovery, _http, _patches
 from jobsetpy.testing.apiserver._admission import Admission, Review
-from jobsetpy.testing.apiserver._http import Query, Route
+from jobsetpy.testing.apiserver._http import Route
 from jobsetpy.testing.apiserver._kinds import Json
-from jobsetpy.testing.apiserver._listing import list_page, list_version
+from jobsetpy.testing.apiserver._listing import ListOptions, list_page, list_version
 from jobsetpy.testing.apiserver._registry import Registry, status_of_delete
+from jobsetpy.testing.apiserver._requests import Request
 from jobsetpy.testing.apiserver._storage import Collection, Storage, Version
 from jobsetpy.testing.apiserver._writes import WriteOptions
 
+Answer = tuple[int, bytes]
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """Request to a resource, without HTTP."""
+_CHANGES = {
+    _http.MERGE_PATCH: _patches.merge_patch,
+    _http.JSON_PATCH: _patches.json_patch,
+    _http.STRATEGIC_PATCH: _patches.strategic_merge_patch,
+}
 
-    verb: str
+
+@attrs.frozen(eq=False)
+class Call:
+    """Request to a resource; a trial stores nothing and skips validation."""
+
+    request: Request
     route: Route
-    query: Query
-    content_type: str
-    user_agent: str
-    body: bytes
+    collection: Collection
     trial: bool = False
 
-    def options(self, *, apply: bool) -> WriteOptions:
-        """Return the parameters of a write; a trial stores nothing and skips validation."""
-        made = _http.write_options(self.query, self.user_agent, self.route.subresource, apply=apply)
-        return attrs.evolve(made, dry_run=True, validate=False) if self.trial else made
+    def options(self) -> WriteOptions:
+        """Return the parameters of a write.
 
+        Raises:
+            StatusError: 422, for an apply without a manager and ``force`` without an apply.
+        """
+        query, apply = self.request.query, self.request.verb == "apply"
+        manager = query.get("fieldManager", "")
+        causes = []
+        if apply and not manager:
+            causes.append(required("fieldManager", "is required for apply patch"))
+        if not apply and "force" in query:
+            causes.append(forbidden("force", "may not be specified for non-apply patch"))
+        if causes:
+            raise answers.invalid_options("PatchOptions", causes)
+        default = self.request.target.user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
+        return WriteOptions(
+            manager or default,
+            self.route.subresource,
+            dry_run=self.trial or query.get("dryRun") == "All",
+            validate=not self.trial,
+        )
 
-Answer = tuple[int, bytes]
+    def list_options(self) -> ListOptions:
+        """Return the parameters of LIST and WATCH, or the selection of a DELETE."""
+        watch = self.request.verb == "watch"
+        return _http.list_options(self.collection.kind, self.request.query, watch=watch)
+
+    def body(self) -> Json:
+        """Return the object of a create or PUT."""
+        request = self.request
+        return _http.read_object(request.body, request.content_type, self.collection.kind)
+
+    def patch(self) -> tuple[str, Any]:
+        """Return the media type of a patch, and its content."""
+        request = self.request
+        return _http.read_patch(request.body, request.content_type, self.collection.kind)
+
+    def answer(self, obj: Json, created: bool = False) -> Answer:
+        """Return the response with an object."""
+        return 201 if created else 200, Version(self.collection.kind, obj).raw
 
 
 def resolve(storage: Storage, route: Route) -> Collection:
@@ -62,31 +106,42 @@ def resolve(storage: Storage, route: Route) -> Collection:
     return collection
 
 
-def perform(storage: Storage, registry: Registry, collection: Collection, call: Call) -> Answer:
+def perform(registry: Registry, call: Call) -> Answer:
     """Execute any verb except watch; return the status code and the body of the response.
 
     Raises:
         StatusError: the request fails.
     """
-    route, query = call.route, call.query
-    match call.verb:
+    match call.request.verb:
         case "get":
-            return _get(storage, collection, call)
+            return _get(registry, call)
         case "list":
-            options = _http.list_options(collection.kind, query, watch=False)
-            return 200, list_page(storage, collection, route.namespace, options)
+            options = call.list_options()
+            return 200, list_page(registry.storage, call.collection, call.route.namespace, options)
         case "delete":
-            return _delete(registry, collection, call)
+            return _delete(registry, call)
         case "deletecollection":
-            return _delete_all(storage, registry, collection, call)
-        case "create":
-            return _create(registry, collection, call)
-        case "update":
-            return _update(registry, collection, call)
-        case "apply":
-            return _apply(registry, collection, call)
+            return _delete_all(registry, call)
         case _:
-            return _patch(registry, collection, call)
+            return _write(registry, call)
+
+
+def _write(registry: Registry, call: Call) -> Answer:
+    collection, key, options = call.collection, call.route.key, call.options()
+    match call.request.verb:
+        case "create":
+            return _create(registry, call, options)
+        case "update":
+            return call.answer(*registry.replace(collection, key, call.body(), options))
+        case "apply":
+            _, applied = call.patch()
+            force = bool(_http.truth(call.request.query, "force"))
+            return call.answer(*registry.apply(collection, key, applied, options, force=force))
+        case _:
+            media, patch = call.patch()
+            change = _CHANGES[media]
+            done = registry.patch(collection, key, lambda obj: change(obj, patch), options)
+            return call.answer(done)
 
 
 _OPERATIONS = {
@@ -99,85 +154,75 @@ _OPERATIONS = {
 _TRIES = 5
 
 
-async def perform_admitted(
-    storage: Storage, registry: Registry, admission: Admission, collection: Collection, call: Call
-) -> Answer:
+async def perform_admitted(registry: Registry, admission: Admission, call: Call) -> Answer:
     """Execute like ``perform``, after calling the matching webhooks.
 
     Raises:
         StatusError: the request fails.
     """
-    operation, route = _OPERATIONS.get(call.verb, ""), call.route
-    subresource = route.subresource
+    request, route, collection = call.request, call.route, call.collection
+    operation, subresource = _OPERATIONS.get(request.verb, ""), route.subresource
     if operation == "UPDATE" and collection.get(route.key) is None and not subresource:
         operation = "CREATE"  # an apply, or a PUT, that creates the object
     if subresource in {"binding", "eviction"} or not (
         operation and admission.concerns(collection, operation, subresource)
     ):
-        return perform(storage, registry, collection, call)
+        return perform(registry, call)
     for _ in range(_TRIES):
         old = collection.get(route.key) if operation != "CREATE" else None
         if operation == "DELETE" and old is None:
             break
         wanted, key = None, route.key
         if operation != "DELETE":
-            trial = msgspec.structs.replace(call, trial=True)
-            wanted = msgspec.json.decode(perform(storage, registry, collection, trial)[1])
+            trial = attrs.evolve(call, trial=True)
+            wanted = msgspec.json.decode(perform(registry, trial)[1])
             key = ObjectKey(wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"])
-        dry, who = call.query.get("dryRun") == "All", call.user_agent
+        dry, who = request.query.get("dryRun") == "All", request.target.user_agent
         asked = Review(collection, key, operation, subresource, wanted, old, dry, who)
         changed = await admission.mutated(asked)
         await admission.validated(asked, changed)
         if collection.get(route.key) is not old and operation != "CREATE":
             continue  # another writer was faster: repeat with the current object
         if changed == wanted:
-            return perform(storage, registry, collection, call)
+            break
         assert changed is not None
-        return _store_mutated(registry, collection, call, key, changed)
-    return perform(storage, registry, collection, call)
+        return _store_mutated(registry, call, key, changed)
+    return perform(registry, call)
 
 
-def _store_mutated(
-    registry: Registry, collection: Collection, call: Call, key: ObjectKey, changed: Json
-) -> Answer:
+def _store_mutated(registry: Registry, call: Call, key: ObjectKey, changed: Json) -> Answer:
     """Store an object as changed by the webhooks."""
-    options = call.options(apply=call.verb == "apply")
-    if collection.get(key) is None and call.verb != "apply":
-        return 201, _encode(
-            collection, registry.create(collection, key.namespace, changed, options)
-        )
-    if call.verb == "apply":
-        body = _http.read_patch(call.body, call.content_type, collection.kind)[1]
-        force = bool(_http.truth(call.query, "force"))
-        done, created = registry.apply(collection, key, body, options, force=force)
+    collection, options, created = call.collection, call.options(), False
+    if call.request.verb == "apply":
+        force = bool(_http.truth(call.request.query, "force"))
+        done, created = registry.apply(collection, key, call.patch()[1], options, force=force)
         if options.dry_run:
-            return 201 if created else 200, _encode(collection, changed)
+            return call.answer(changed, created)
         changed["metadata"]["uid"] = done["metadata"]["uid"]
         changed["metadata"].pop("resourceVersion", None)
-        done = registry.patch(collection, key, lambda _: changed, options)
-        return 201 if created else 200, _encode(collection, done)
-    return 200, _encode(collection, registry.patch(collection, key, lambda _: changed, options))
+    elif collection.get(key) is None:
+        return call.answer(registry.create(collection, key.namespace, changed, options), True)
+    return call.answer(registry.patch(collection, key, lambda _: changed, options), created)
 
 
-def _get(storage: Storage, collection: Collection, call: Call) -> Answer:
-    asked = list_version(call.query.get("resourceVersion", ""))
-    if asked > storage.version:
-        raise answers.too_large_version(asked, storage.version)
-    found = collection.objects.get(call.route.key)
+def _get(registry: Registry, call: Call) -> Answer:
+    current = registry.storage.version
+    asked = list_version(call.request.query.get("resourceVersion", ""))
+    if asked > current:
+        raise answers.too_large_version(asked, current)
+    found = call.collection.objects.get(call.route.key)
     if found is None:
-        raise answers.not_found(collection.kind.info, call.route.name)
+        raise answers.not_found(call.collection.kind.info, call.route.name)
     return 200, found.raw
 
 
-def _create(registry: Registry, collection: Collection, call: Call) -> Answer:
-    route = call.route
-    options = call.options(apply=False)
-    body = _http.read_object(call.body, call.content_type, collection.kind)
+def _create(registry: Registry, call: Call, options: WriteOptions) -> Answer:
+    route, collection, body = call.route, call.collection, call.body()
     if route.plural == "bindings":  # of the pod named in the body
         name = (body.get("metadata") or {}).get("name") or ""
         route = attrs.evolve(route, plural="pods", name=name, subresource="binding")
     if not route.subresource:
-        return 201, _encode(collection, registry.create(collection, route.namespace, body, options))
+        return call.answer(registry.create(collection, route.namespace, body, options), True)
     if route.subresource == "status":
         raise answers.method_not_allowed()
     registry.pod_action(collection, route.key, route.subresource, body, options)
@@ -185,54 +230,20 @@ def _create(registry: Registry, collection: Collection, call: Call) -> Answer:
     return 201, msgspec.json.encode({**status, "code": 201})
 
 
-def _update(registry: Registry, collection: Collection, call: Call) -> Answer:
-    route = call.route
-    options = call.options(apply=False)
-    body = _http.read_object(call.body, call.content_type, collection.kind)
-    done, created = registry.replace(collection, route.key, body, options)
-    return 201 if created else 200, _encode(collection, done)
+def _delete(registry: Registry, call: Call) -> Answer:
+    options = _http.delete_options(call.request.query, call.request.body)
+    obj, gone = registry.delete(call.collection, call.route.key, options)
+    if gone and not call.collection.kind.returns_deleted:
+        return 200, msgspec.json.encode(status_of_delete(call.collection.kind, obj))
+    return call.answer(obj)
 
 
-def _apply(registry: Registry, collection: Collection, call: Call) -> Answer:
-    route = call.route
-    options = call.options(apply=True)
-    _, body = _http.read_patch(call.body, call.content_type, collection.kind)
-    force = bool(_http.truth(call.query, "force"))
-    done, created = registry.apply(collection, route.key, body, options, force=force)
-    return 201 if created else 200, _encode(collection, done)
-
-
-def _patch(registry: Registry, collection: Collection, call: Call) -> Answer:
-    route = call.route
-    options = call.options(apply=False)
-    media, patch = _http.read_patch(call.body, call.content_type, collection.kind)
-    change = {
-        _http.MERGE_PATCH: _patches.merge_patch,
-        _http.JSON_PATCH: _patches.json_patch,
-        _http.STRATEGIC_PATCH: _patches.strategic_merge_patch,
-    }[media]
-    done = registry.patch(collection, route.key, lambda obj: change(obj, patch), options)
-    return 200, _encode(collection, done)
-
-
-def _delete(registry: Registry, collection: Collection, call: Call) -> Answer:
-    options = _http.delete_options(call.query, call.body)
-    obj, gone = registry.delete(collection, call.route.key, options)
-    if gone and not collection.kind.returns_deleted:
-        return 200, msgspec.json.encode(status_of_delete(collection.kind, obj))
-    return 200, _encode(collection, obj)
-
-
-def _delete_all(storage: Storage, registry: Registry, collection: Collection, call: Call) -> Answer:
-    namespace = call.route.namespace
-    options = _http.delete_options(call.query, call.body)
-    chosen = _http.list_options(collection.kind, call.query, watch=False)
-    listed = list_page(storage, collection, namespace, chosen)
+def _delete_all(registry: Registry, call: Call) -> Answer:
+    collection, namespace = call.collection, call.route.namespace
+    options = _http.delete_options(call.request.query, call.request.body)
+    chosen = call.list_options()
+    listed = list_page(registry.storage, collection, namespace, chosen)
     for key, state in tuple(collection.objects.items()):
         if (not namespace or key.namespace == namespace) and chosen.matches(state.obj):
             registry.delete(collection, key, options)
     return 200, listed
-
-
-def _encode(collection: Collection, obj: Json) -> bytes:
-    return Version(collection.kind, obj).raw

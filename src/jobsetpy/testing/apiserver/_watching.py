@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import attrs
+
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver._faults import Faults, Rule, Target
@@ -42,6 +44,7 @@ class ConnectionCutError(Exception):
         self.reset = reset
 
 
+@attrs.define(eq=False, kw_only=True)
 class Watch:
     """One WATCH request.
 
@@ -58,17 +61,23 @@ class Watch:
         StatusError: the request is refused; nothing was sent yet.
     """
 
-    def __init__(
-        self,
-        *,
-        storage: Storage,
-        collection: Collection,
-        namespace: str,
-        options: ListOptions,
-        target: Target,
-        faults: Faults,
-        bookmark_s: float,
-    ) -> None:
+    _storage: Storage
+    _collection: Collection
+    _namespace: str
+    _options: ListOptions
+    target: Target
+    _faults: Faults
+    _bookmark_s: float
+    _version: int = attrs.field(init=False)
+    _wants_initial: bool = attrs.field(init=False)
+    _bound: list[tuple[Rule, int]] = attrs.field(factory=list, init=False)
+    _order: tuple[int | None] | None = attrs.field(default=None, init=False)
+    _woken: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _sent: int = attrs.field(default=0, init=False)
+    _send: Send = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        options, current = self._options, self._storage.version
         check_options(options)
         try:
             self._version = parse_version(options.version)
@@ -76,20 +85,8 @@ class Watch:
             raise answers.internal(str(error)) from None
         initial = options.initial_events
         self._wants_initial = self._version == 0 if initial is None else initial
-        if self._wants_initial and self._version > storage.version:
-            raise answers.too_large_version(self._version, storage.version)
-        self.target = target
-        self._storage = storage
-        self._collection = collection
-        self._namespace = namespace
-        self._options = options
-        self._faults = faults
-        self._bookmark_s = bookmark_s
-        self._bound: list[tuple[Rule, int]] = []
-        self._order: tuple[int | None] | None = None
-        self._woken = asyncio.Event()
-        self._sent = 0
-        self._send: Send = _nowhere
+        if self._wants_initial and self._version > current:
+            raise answers.too_large_version(self._version, current)
 
     # -- for fault rules ---------------------------------------------------------------------
 
@@ -242,7 +239,3 @@ class Watch:
 
 def _frame(kind: str, raw: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
-
-
-async def _nowhere(_: bytes) -> None:
-    raise AssertionError

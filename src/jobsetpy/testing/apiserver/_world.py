@@ -39,10 +39,10 @@ class World:
     """
 
     def __init__(self, *, clock: Clock | None = None, history_limit: int = 20_000) -> None:
-        self._storage = Storage(history_limit=history_limit)
+        self._storage = Storage(self._changed, history_limit=history_limit)
         self._registry = Registry(self._storage, clock or LoopClock())
-        self._garbage = GarbageCollector(self._storage, self._registry)
-        self._dispatcher = Dispatcher(self._storage, self._registry, self._settle)
+        self._garbage = GarbageCollector(self._registry)
+        self._dispatcher = Dispatcher(self._registry, self._settle)
         self.faults: Faults = self._dispatcher.faults
         """Fault rules."""
         self.requests: RequestLog = self._dispatcher.requests
@@ -50,7 +50,6 @@ class World:
         self._collects = False
         self._controllers: builtins.list[tuple[Callable[[Change], None], Callable[[], None]]] = []
         self._settling = False
-        self._storage.on_change = self._changed
         for kind in (*BUILTIN, DEFINITIONS):
             self._storage.register(kind, floor=0)
         for name in ("default", "kube-system", "kube-public"):
@@ -220,7 +219,6 @@ class World:
 
     def collect_garbage(self) -> None:
         """Run the garbage collector once."""
-        self._garbage.forget()
         self._garbage.scan()
         self._garbage.collect()
 

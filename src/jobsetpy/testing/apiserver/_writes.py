@@ -54,7 +54,7 @@ class Writer:
     """
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
-        self._storage = storage
+        self.storage = storage
         self._clock = clock
 
     # -- create ------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Writer:
             _fields.record_update(kind, None, obj, self._owner("Update", kind, options))
         if options.dry_run:
             return obj
-        return self._storage.put(collection, key, obj).obj
+        return self.storage.put(collection, key, obj).obj
 
     def _check_type(self, kind: Kind, obj: Json) -> None:
         info = kind.info
@@ -133,7 +133,7 @@ class Writer:
     def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.info.namespaced:
             return
-        namespaces = self._storage.find("", "namespaces")
+        namespaces = self.storage.find("", "namespaces")
         found = namespaces.get(ObjectKey("", namespace)) if namespaces is not None else None
         if found is None:
             raise answers.not_found(NAMESPACES.info, namespace)
@@ -271,9 +271,9 @@ class Writer:
         meta = obj["metadata"]
         held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and not held:
-            self._storage.remove(collection, key)
+            self.storage.remove(collection, key)
             return obj
-        return self._storage.put(collection, key, obj).obj
+        return self.storage.put(collection, key, obj).obj
 
     @staticmethod
     def _check_finalizers(kind: Kind, before: Json, meta: Json) -> None:
