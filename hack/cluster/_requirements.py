@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from ._errors import ClusterError
@@ -57,10 +58,13 @@ def cni_folder() -> Path | None:
 
 def missing_packages() -> list[str]:
     """Debian's names for what is not there."""
-    missing = {pkg for name, pkg in PACKAGES.items() if shutil.which(name, path=SEARCH) is None}
-    if cni_folder() is None:
-        missing.add(CNI_PACKAGE)
-    return sorted(missing)
+    cni = [] if cni_folder() else [CNI_PACKAGE]
+    return sorted([*_missing(PACKAGES), *cni])
+
+
+def _missing(packages: Mapping[str, str]) -> list[str]:
+    missing = (names for name, names in packages.items() if not shutil.which(name, path=SEARCH))
+    return sorted({package for names in missing for package in names.split()})
 
 
 def require_nodes(progress: Progress) -> None:
@@ -88,18 +92,7 @@ def require_programs(packages: Mapping[str, str], progress: Progress | None = No
     Raises:
         ClusterError: one is missing and cannot be installed; the message says what to do.
     """
-
-    def missing() -> list[str]:
-        return sorted(
-            {
-                package
-                for name, names in packages.items()
-                if shutil.which(name, path=SEARCH) is None
-                for package in names.split()
-            }
-        )
-
-    _install(missing, "this", progress or Progress())
+    _install(partial(_missing, packages), "this", progress or Progress())
 
 
 def _install(look: Callable[[], list[str]], who: str, progress: Progress) -> None:

@@ -232,6 +232,27 @@ def join(archives: Sequence[Path], out: Path) -> str:
     return f"sha256:{digest}"
 
 
+def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the configuration of an image in an archive, and its files as the layers make them."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(path) as archive:
+
+        def blob(name: str) -> bytes:
+            file = archive.extractfile(name)
+            assert file is not None, f"{path}: {name} is no file"
+            return file.read()
+
+        (manifest,) = json.loads(blob("manifest.json"))
+        config = json.loads(blob(manifest["Config"]))
+        for name in manifest["Layers"]:
+            with tarfile.open(fileobj=io.BytesIO(blob(name))) as layer:
+                for member in layer:
+                    file = layer.extractfile(member) if member.isfile() else None
+                    if file is not None:
+                        found[member.name.removeprefix("./")] = file.read()
+    return config, found
+
+
 def _pack(files: Mapping[str, bytes | Path], out: Path) -> None:
     """Write an archive, all at once."""
     out.parent.mkdir(parents=True, exist_ok=True)

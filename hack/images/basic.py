@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from hack.images.programs import run
+
 from .archive import Image, Layer
 
 PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
@@ -88,10 +90,7 @@ def shell_image() -> Image:
     layer = Layer()
     base_files(layer)
     layer.file("bin/busybox", program, mode=0o755)
-    listed = subprocess.run(
-        [str(program), "--list"], capture_output=True, text=True, check=True, timeout=20
-    )
-    for name in listed.stdout.split():
+    for name in run([program, "--list"]).split():
         if name != "busybox":
             layer.link(f"bin/{name}", "busybox")
     layer.file("www/healthz", "ok\n")

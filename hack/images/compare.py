@@ -12,46 +12,29 @@ interpreter of the base image where that is not of the same patch release.
 
 from __future__ import annotations
 
-import json
 import marshal
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
+
+from hack.images.archive import read
 
 APP = "app/"
 PYC_HEADER = 16
 BASE_ENV = {"PATH", "LANG", "GPG_KEY", "PYTHON_VERSION", "PYTHON_SHA256", "container"}
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """An archive's configuration, and its files below ``/app`` as the layers make them."""
-    found: dict[str, bytes] = {}
-    with tarfile.open(path) as archive:
-
-        def blob(name: str) -> Any:
-            file = archive.extractfile(name)
-            assert file is not None, f"{path}: {name} is no file"
-            return file
-
-        (manifest,) = json.load(blob("manifest.json"))
-        config = json.load(blob(manifest["Config"]))["config"]
-        for name in manifest["Layers"]:
-            with tarfile.open(fileobj=blob(name)) as layer:
-                for member in layer:
-                    inner = member.name.removeprefix("./")
-                    if member.isfile() and inner.startswith(APP):
-                        file = layer.extractfile(member)
-                        assert file is not None
-                        found[inner] = file.read()
-    return config, found
+def app(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """How an archive's image is run, and its files below ``/app``."""
+    config, files = read(path)
+    return config["config"], {name: data for name, data in files.items() if name.startswith(APP)}
 
 
 def differences(ours: Path, built: Path) -> Iterator[str]:
     """Return the differences, one line each."""
-    (config, files), (other_config, other_files) = read(ours), read(built)
+    (config, files), (other_config, other_files) = app(ours), app(built)
     for key in ("Entrypoint", "Cmd", "User", "Labels", "Env"):
         here, there = _said(config, key), _said(other_config, key)
         if here != there:

@@ -12,16 +12,16 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from hack.cluster._state import cache_dir
+from hack.images.programs import run
 
 from .python_root import Interpreter
 from .trim import elf_files
@@ -37,6 +37,8 @@ LIBRARIES = (
     *("libkeyutils1",),
 )
 """Packages with what interpreter, standard library and wheels are linked with."""
+
+_run = partial(run, error=FileNotFoundError)
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,9 @@ class Sysroot:
 def needed(file: Path) -> Iterator[str]:
     """The libraries that a program or module is linked with, and its loader by its path."""
     words = ["readelf", "--wide", "--dynamic", "--program-headers", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    yield from re.findall(r"\(NEEDED\)\s+Shared library: \[(.+)\]", done.stdout)
-    yield from re.findall(r"program interpreter: (/.+)\]", done.stdout)
+    text = run(words, check=False)
+    yield from re.findall(r"\(NEEDED\)\s+Shared library: \[(.+)\]", text)
+    yield from re.findall(r"program interpreter: (/.+)\]", text)
 
 
 def unpack(wheels: Sequence[Path], folder: Path) -> None:
@@ -210,16 +212,3 @@ def _fetch_packages(architecture: str, place: Path) -> None:
             if not path.endswith("/"):
                 owners[path] = [name, version, architecture]
     (place / OWNERS).write_text(json.dumps(owners))
-
-
-def _run(words: Sequence[str], cwd: Path | None = None) -> str:
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, timeout=1200, cwd=cwd
-        )
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{words[0]} is needed, of Debian or what is made of it") from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-800:]
-        raise FileNotFoundError(f"{' '.join(words[:3])}: {said}")
-    return done.stdout

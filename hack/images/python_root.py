@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from hack.images.programs import run
 
 from .trim import elf_files
 
@@ -58,14 +59,7 @@ class Interpreter:
             "import sys, sysconfig; v = sys.version_info; print(sys._base_executable, "
             "sysconfig.get_path('stdlib'), sep='\\n')"
         )
-        done = subprocess.run(
-            [program, "-I", "-S", "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        base, library = done.stdout.split("\n")[:2]
+        base, library = run([program, "-I", "-S", "-c", code]).split("\n")[:2]
         return cls(Path(base).resolve(), Path(library))
 
     @classmethod
@@ -111,9 +105,9 @@ def copy_libraries(root: Path, folders: Sequence[Path] = ()) -> None:
     places = [*folders] or [root]
     files = [str(file) for place in places for file in elf_files(place)]
     # One call for all: ldd is a shell script. It fails where one of them is static.
-    done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False, timeout=300)
+    listed = run(["ldd", *files], check=False)
     own = tuple(map(str, places))
-    wanted = {Path(path) for path in parse_ldd(done.stdout) if not path.startswith(own)}
+    wanted = {Path(path) for path in parse_ldd(listed) if not path.startswith(own)}
     for library in sorted(wanted):
         target = root / library.relative_to("/")
         if not target.exists():
@@ -151,15 +145,5 @@ def run_python(interpreter: Interpreter, words: Sequence[str]) -> None:
     Raises:
         RuntimeError: it failed; with the end of what it said.
     """
-    done = subprocess.run(
-        [interpreter.program, "-s", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""},
-        cwd="/",
-    )
-    if done.returncode:
-        said = (done.stdout or done.stderr)[-2000:]
-        raise RuntimeError(f"{interpreter.program} {' '.join(words[:2])}: {said}")
+    environ = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
+    run([interpreter.program, "-s", *words], env=environ, cwd="/")

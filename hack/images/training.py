@@ -16,7 +16,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from hack.cluster._state import cache_dir
 from hack.images.archive import Image, Layer
 from hack.images.basic import base_files, busybox
+from hack.images.programs import run
 from hack.images.python_root import (
     Interpreter,
     compile_library,
@@ -105,9 +105,9 @@ def _fetch_debian_torch(target: Path) -> None:
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     words = ("install", "--download-only", "--no-install-recommends", "-y", DEBIAN_TORCH)
     for command in (["update", "-qq"], [*words, "-o", f"Dir::Cache::archives={archives}"]):
-        _run(["apt-get", *command], {**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        run(["apt-get", *command], env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     for package in sorted(archives.glob("*.deb")):
-        _run(["dpkg-deb", "-x", str(package), str(target)])
+        run(["dpkg-deb", "-x", str(package), str(target)])
 
 
 def _fetch_torch(target: Path) -> None:
@@ -121,15 +121,7 @@ def _fetch_jax(target: Path) -> None:
 
 def _install(target: Path, *words: str) -> None:
     options = ("--quiet", "--no-compile", "--no-cache-dir", "--target", str(target))
-    _run([sys.executable, "-m", "pip", "install", *options, *words])
-
-
-def _run(command: list[str], environ: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, check=False, timeout=900, capture_output=True, text=True, env=environ
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:3])}: {(done.stderr or done.stdout)[-2000:]}")
+    run([sys.executable, "-m", "pip", "install", *options, *words])
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
@@ -226,12 +218,10 @@ def _copy_closure(own: Path, root: Path, packages: Path) -> None:
     searched += map(str, own.glob("*.libs"))  # wheels load these one after the other
     environ = {**os.environ, "LD_LIBRARY_PATH": ":".join(searched)}
     files = [str(file) for file in elf_files(own)]
-    done = subprocess.run(
-        ["ldd", *files], capture_output=True, text=True, check=False, timeout=300, env=environ
-    )
+    listed = run(["ldd", *files], check=False, env=environ)
     triplet = root / "usr/lib" / f"{os.uname().machine}-linux-gnu"
     triplet.mkdir(parents=True, exist_ok=True)
-    for library in {Path(path) for path in parse_ldd(done.stdout)}:
+    for library in {Path(path) for path in parse_ldd(listed)}:
         if library.is_relative_to(own):
             continue
         inner = library.is_relative_to(packages)

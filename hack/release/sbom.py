@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import email.message
 import hashlib
-import io
 import json
 import re
 import shutil
 import subprocess
-import tarfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +33,7 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
+from hack.images.archive import read
 from hack.images.project import PACKAGE, pins
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -129,27 +128,6 @@ def of_requirements(requirements: Path, required: Path) -> list[Material]:
     ]
 
 
-def image_files(archive: Path) -> dict[str, bytes]:
-    """The files of an image by path, of all its layers."""
-    found = {}
-    with tarfile.open(archive) as tar:
-
-        def blob(name: str) -> bytes:
-            file = tar.extractfile(name)
-            assert file is not None, f"{archive}: {name} is no file"
-            return file.read()
-
-        (manifest,) = json.loads(blob("manifest.json"))
-        for name in manifest["Layers"]:
-            with tarfile.open(fileobj=io.BytesIO(blob(name))) as layer:
-                for member in layer:
-                    if member.isfile():
-                        file = layer.extractfile(member)
-                        assert file is not None
-                        found[member.name.removeprefix("./")] = file.read()
-    return found
-
-
 Owner = Callable[[str], tuple[str, str, str] | None]
 """Name, version and architecture of the Debian package that a file is from, by its path."""
 
@@ -168,7 +146,7 @@ def of_image(
     Raises:
         ValueError: it has a distribution that is not pinned.
     """
-    files = image_files(archive)
+    _, files = read(archive)
     allowed = pinned_hashes(requirements)
     found = [python]
     for path in sorted(files):
