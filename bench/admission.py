@@ -12,28 +12,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import contextlib
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import aiohttp
 import msgspec
 import uvloop
-import yaml
 
 from bench.bare_loop import BareLoop
-from bench.common import ROOT, create_namespace, install_crd, manager_process, say, table
+from bench.common import create_namespace, install_crd, manager_process, say, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
-from jobsetpy.client import Client, connect
-from jobsetpy.serving import x509
-from support.cluster.install import apply_object
+from jobsetpy.client import connect
+from support.cluster import objects
 from support.cluster.manager_process import cpu_seconds, free_port
+from support.cluster.webhooks import apply_webhooks, bundle_of, webhook_flags, write_certificate
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 WARM_UP_S = 2.0
@@ -51,35 +48,27 @@ def jobset(name: str) -> dict:
             "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
         }
         pod = {"containers": [container], "nodeSelector": {"pool": part_name}}
-        spec = {"parallelism": 16, "completions": 16, "template": {"spec": pod}}
-        return {"name": part_name, "replicas": 4, "template": {"spec": spec}, **more}
+        return {**objects.replicated_job(pod, 16, name=part_name, replicas=4), **more}
 
     def rule(rule_name: str, action: str, **more) -> dict:
         return {"name": rule_name, "action": action, **more}
 
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "labels": {"queue": "bench"}},
-        "spec": {
-            "managedBy": "bench.invalid/none",
-            "coordinator": {"replicatedJob": "driver"},
-            "failurePolicy": {
-                "maxRestarts": 3,
-                "rules": [
-                    rule("a", "FailJobSet", onJobFailureReasons=["PodFailurePolicy"]),
-                    rule("b", "RestartJob", targetReplicatedJobs=["worker"]),
-                    rule("c", "RestartJobSet", onJobFailureMessagePatterns=["exit 1[0-9]"]),
-                ],
-            },
-            "replicatedJobs": [
-                part("driver"),
-                part("parameters", dependsOn=[{"name": "driver", "status": "Ready"}]),
-                part("worker", dependsOn=[{"name": "parameters", "status": "Ready"}]),
-                part("evaluator", dependsOn=[{"name": "worker", "status": "Ready"}]),
-            ],
-        },
-    }
+    rules = [
+        rule("a", "FailJobSet", onJobFailureReasons=["PodFailurePolicy"]),
+        rule("b", "RestartJob", targetReplicatedJobs=["worker"]),
+        rule("c", "RestartJobSet", onJobFailureMessagePatterns=["exit 1[0-9]"]),
+    ]
+    return objects.jobset(
+        name,
+        part("driver"),
+        part("parameters", dependsOn=[{"name": "driver", "status": "Ready"}]),
+        part("worker", dependsOn=[{"name": "parameters", "status": "Ready"}]),
+        part("evaluator", dependsOn=[{"name": "worker", "status": "Ready"}]),
+        labels={"queue": "bench"},
+        managedBy="bench.invalid/none",
+        coordinator={"replicatedJob": "driver"},
+        failurePolicy={"maxRestarts": 3, "rules": rules},
+    )
 
 
 async def open_loop(
@@ -106,19 +95,6 @@ def percentiles(latencies: list[float]) -> str:
     ordered = sorted(latencies)
     chosen = [ordered[min(len(ordered) - 1, int(len(ordered) * p))] for p in (0.5, 0.99)]
     return " / ".join(f"{value * 1000:.1f}" for value in (*chosen, ordered[-1])) + " ms"
-
-
-async def apply_configurations(client: Client, port: int, authority: bytes) -> None:
-    """The shipped webhook configurations, for a server on loopback."""
-    text = (ROOT / "config/webhook/configurations.yaml").read_text()
-    for document in yaml.safe_load_all(text):
-        for webhook in document["webhooks"]:
-            path = webhook["clientConfig"].pop("service")["path"]
-            webhook["clientConfig"] = {
-                "url": f"https://127.0.0.1:{port}{path}",
-                "caBundle": base64.b64encode(authority).decode(),
-            }
-        await apply_object(client, document)
 
 
 def review(obj: dict) -> bytes:
@@ -160,10 +136,7 @@ async def measure(cluster: Cluster, folder: Path, *, rate: float, seconds: float
     client = await connect(kubeconfig=kubeconfig, qps=0)
     bare = BareLoop(kubeconfig, in_flight=0)
     port = free_port()
-    authority = x509.new_authority(datetime.now(UTC))
-    pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
-    (folder / "tls.crt").write_bytes(pair.certificate)
-    (folder / "tls.key").write_bytes(pair.key)
+    authority, _ = write_certificate(folder)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(client.aclose)
         stack.push_async_callback(bare.close)
@@ -181,16 +154,13 @@ async def measure(cluster: Cluster, folder: Path, *, rate: float, seconds: float
             )
 
         manager = await stack.enter_async_context(
-            manager_process(
-                kubeconfig, folder / "manager.log", "--webhooks",
-                f"--webhook-bind-address=127.0.0.1:{port}", f"--webhook-cert-dir={folder}",
-            )
-        )  # fmt: skip
+            manager_process(kubeconfig, folder / "manager.log", *webhook_flags(port, folder))
+        )
         say(f"{rate:.0f} creations a second for {seconds:.0f} s, without webhooks")
         before = cpu_seconds(api_server)
         without = await through_the_server("without")
         server_without = (cpu_seconds(api_server) - before) / sent
-        await apply_configurations(client, port, authority.certificate)
+        await apply_webhooks(client, port, bundle_of(authority))
         await create_namespace(client, "probe")
         stored = await _first_defaulted(bare, jobset("probe"))
         say("the same with webhooks")

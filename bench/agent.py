@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -42,6 +41,8 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from support.cluster.account import token_of
 from support.cluster.install import apply_object
+from support.cluster.manager_process import free_port, memory_mb
+from support.patience import News
 
 NAMESPACE, POD, JOBSET, ACCOUNT = "bench-agent", "pod-0", "js", "jobset-agent"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
@@ -85,7 +86,7 @@ class Controller:
         self.client = client
         self.epoch = 0
         self.seen_at = 0.0
-        self.news = asyncio.Event()
+        self.news = News()
 
     async def watch(self, opened: asyncio.Event) -> None:
         """Note when the pod's epoch changes."""
@@ -106,10 +107,7 @@ class Controller:
 
     async def stored(self, epoch: int) -> float:
         """When the pod's annotation showed the epoch."""
-        async with asyncio.timeout(30):
-            while self.epoch != epoch:
-                self.news.clear()
-                await self.news.wait()
+        await self.news.until(lambda: self.epoch == epoch, 30)
         return self.seen_at
 
     async def status(self, **epochs: int) -> None:
@@ -163,7 +161,7 @@ async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, 
         while not await lifts():  # noqa: ASYNC110 - another process's state
             await asyncio.sleep(0.001)
         lifted = time.perf_counter() - asked
-        memory = peak_memory_mb(pid)
+        memory = memory_mb(pid, "VmHWM")  # its rusage would count its parent's, too
         asked = time.perf_counter()
         if way.supervised:
             os.kill(pid, signal.SIGTERM)
@@ -184,19 +182,6 @@ async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, 
         cpu=(usage.ru_utime + usage.ru_stime) * 1000,
         memory=memory,
     )
-
-
-def peak_memory_mb(pid: int) -> float:
-    """Largest resident size of a process so far; its rusage would count its parent's, too."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
-
-
-def free_port() -> int:
-    """A port of loopback that nothing listens on just now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 async def probe(port: int) -> int:

@@ -45,11 +45,13 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from support.agents.agent_account import RBAC, agent_environ, binding
+from support.cluster import objects
 from support.cluster.account import account_kubeconfig, manager_kubeconfig
 from support.cluster.follow import following
 from support.cluster.install import CONFIG, apply_manifest
 from support.cluster.json_api import send
 from support.cluster.manager_process import ManagerProcess
+from support.patience import News
 
 NAMESPACE, NAME, BARE = "bench-agents", "gang", "bare"
 PROCESSES, IN_FLIGHT = 4, 16
@@ -156,7 +158,7 @@ class Crowd:
         self.pods = pods
         self.processes: list[asyncio.subprocess.Process] = []
         self.lines: list[dict[str, Any]] = []
-        self.news = asyncio.Event()
+        self.news = News()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Crowd]:
@@ -198,18 +200,15 @@ class Crowd:
 
     async def all(self, what: str, value: Any = None, timeout_s: float = 60.0) -> list[Any]:
         """Wait until every process has said so, and forget it; the lines."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                found = [
-                    one
-                    for one in self.lines
-                    if what in one and (value is None or one[what] == value)
-                ]
-                if len(found) == len(self.processes):
-                    self.lines = [one for one in self.lines if one not in found]
-                    return found
-                self.news.clear()
-                await self.news.wait()
+
+        def found() -> list[Any]:
+            fits = (one for one in self.lines if what in one)
+            return [one for one in fits if value is None or one[what] == value]
+
+        await self.news.until(lambda: len(found()) == len(self.processes), timeout_s)
+        said = found()
+        self.lines = [one for one in self.lines if one not in said]
+        return said
 
 
 class Kubelets:
@@ -255,7 +254,7 @@ class Bench:
         jobs, per_job = map(int, options.size.split("x"))
         self.pods = jobs * per_job
         self.epochs: dict[tuple[str, str, int], float] = {}
-        self.news = asyncio.Event()
+        self.news = News()
 
     def note(self, jobset: JobSet, _gone: bool) -> None:
         """A state of a JobSet."""
@@ -266,9 +265,7 @@ class Bench:
 
     async def comes(self, name: str, kind: str, epoch: int) -> None:
         """Wait until a JobSet has that epoch."""
-        while (name, kind, epoch) not in self.epochs:
-            self.news.clear()
-            await self.news.wait()
+        await self.news.until(lambda: (name, kind, epoch) in self.epochs)
 
     async def churn(self, name: str, epoch: int) -> None:
         """Status that kubelets report after a restart to that epoch."""
@@ -330,18 +327,15 @@ class Bench:
 def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
     template = msgspec.json.decode(msgspec.json.encode(TEMPLATE))
     template["spec"]["parallelism"] = template["spec"]["completions"] = pods
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
-            "network": {"enableDNSHostnames": False},
-            "successPolicy": {"operator": "All"},
-            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": template}],
-            **spec,
-        },
-    }
+    return objects.jobset(
+        name,
+        {"name": "w", "replicas": jobs, "template": template},
+        annotations={keys.RESTART_BACKOFF_ANNOTATION: "0"},
+        failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
+        network={"enableDNSHostnames": False},
+        successPolicy={"operator": "All"},
+        **spec,
+    )
 
 
 async def pod_names(client: Client, count: int, timeout_s: float) -> list[str]:

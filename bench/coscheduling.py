@@ -60,7 +60,7 @@ from support.coscheduling.gangs import (
     pod_body,
     set_scheduler,
 )
-from support.patience import eventually
+from support.patience import News, eventually
 
 CRD = ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"
 PARTS = ("throughput", "lifts", "freed", "hopeless", "restart", "held", "decisions")
@@ -110,7 +110,7 @@ class BoundPods:
     def __init__(self, client: Client) -> None:
         self.times: dict[str, float] = {}
         self._client = client
-        self._news = asyncio.Event()
+        self._news = News()
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[BoundPods]:
@@ -126,10 +126,7 @@ class BoundPods:
 
     async def wait(self, number: int, limit_s: float) -> None:
         """Wait until the given number of pods has a node."""
-        async with asyncio.timeout(limit_s):
-            while len(self.times) < number:
-                self._news.clear()
-                await self._news.wait()
+        await self._news.until(lambda: len(self.times) >= number, limit_s)
 
     def spread(self, group: str) -> float:
         """From a group's first bind to its last, in seconds."""
@@ -517,7 +514,7 @@ async def run(
     parts = options.part or ["throughput", "freed", "hopeless"]
     bench = Bench(cluster, site, client, folder, options.seed)
     bench.ways = tuple(way for way in WAYS if way == PLAIN or way in (options.way or WAYS))
-    try:
+    async with contextlib.aclosing(client):
         await create_namespace(client, "jobset-system")
         room = max(40, options.held // 100 + 2) if "held" in parts else 40
         for number in range(100):
@@ -538,8 +535,6 @@ async def run(
             if "held" in parts:
                 await bench.held(options.held)
         table(f"Coscheduling, {options.rounds} rounds: min/med/max", bench.rows)
-    finally:
-        await client.aclose()
 
 
 def main() -> None:

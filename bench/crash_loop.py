@@ -21,13 +21,12 @@ from bench.common import say, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, HttpRequest, connect
-from support.cluster.install import install_manager
+from jobsetpy.client import Client, HttpRequest
 from support.restarts.scenario import (
     NAMESPACE,
     WORKER_SCRIPT,
     build_images,
-    manager_ready,
+    managed,
     pod_log_folders,
     restart_supervised_once,
     run_gang,
@@ -141,10 +140,7 @@ def report(pods: int, results: dict[str, tuple[Loop, float]]) -> None:
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> dict[str, tuple[Loop, float]]:
     """Without the back-off for a while, then with it."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig))
-    try:
-        await install_manager(client)
-        await manager_ready(client)
+    async with managed(cluster.kubeconfig) as client:
         results = {}
         if options.off_minutes:
             off_s = options.off_minutes * 60
@@ -152,8 +148,6 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> dict[str, tuple[
         minutes = options.minutes * 60
         results["on"] = await crash_loop(client, cluster, options.pods, minutes, None)
         return results
-    finally:
-        await client.aclose()
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ import uvloop
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
-from jobsetpy.client import Client, HttpRequest, connect
+from jobsetpy.client import Client, HttpRequest
 from support.cluster.deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb
-from support.cluster.install import SYSTEM, apply_all, jobsets_served, rendered
+from support.cluster.install import SYSTEM, apply_all, connected, jobsets_served, rendered
 from support.cluster.processes import process_of
 from support.restarts.scenario import (
     build_images,
@@ -235,11 +235,8 @@ def report(figures: Figures, rounds: int) -> None:
 
 
 async def measure(cluster: Cluster, rounds: int, pods: int) -> Figures:
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    try:
+    async with connected(cluster.kubeconfig, qps=0) as client:
         return await Bench(client, cluster, rounds, pods).run()
-    finally:
-        await client.aclose()
 
 
 def main() -> None:

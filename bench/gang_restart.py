@@ -20,10 +20,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
+from support.cluster import objects
 from support.cluster.follow import following
 from support.cluster.manager_process import manager_process
 from support.cluster.racks import kill
 from support.coscheduling.gangs import NAMESPACE
+from support.patience import News
 
 LIMIT_S: Final = 300.0
 FLAGS: Final = ("--leader-elect=false", "--coscheduling-backend=coscheduler")
@@ -49,7 +51,7 @@ class Attempts:
         self.bound: dict[str, dict[str, float]] = {"0": {}, "1": {}}
         self.there: dict[str, dict[str, str]] = {"0": {}, "1": {}}
         self.left = -1
-        self._news = asyncio.Event()
+        self._news = News()
 
     def note(self, pod: ChildPod, gone: bool) -> None:
         """One event of the watch."""
@@ -75,10 +77,7 @@ class Attempts:
 
     async def all_bound(self, attempt: str, pods: int) -> None:
         """Return when the given number of pods of an attempt has been bound."""
-        async with asyncio.timeout(LIMIT_S):
-            while len(self.bound[attempt]) < pods:
-                self._news.clear()
-                await self._news.wait()
+        await self._news.until(lambda: len(self.bound[attempt]) >= pods, LIMIT_S)
 
 
 def jobset(jobs: int, size: int) -> dict[str, Any]:
@@ -103,23 +102,14 @@ def jobset(jobs: int, size: int) -> dict[str, Any]:
             }
         ],
     }
-    job = {
-        "completionMode": "Indexed",
-        "completions": size,
-        "parallelism": size,
-        "backoffLimit": 0,
-        "template": {"spec": pod},
-    }
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "gang", "annotations": {keys.COSCHEDULING_ANNOTATION: "JobSet"}},
-        "spec": {
-            "network": {"enableDNSHostnames": False},
-            "failurePolicy": {"maxRestarts": 1},
-            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": job}}],
-        },
-    }
+    job = {"completionMode": "Indexed", "backoffLimit": 0}
+    return objects.jobset(
+        "gang",
+        objects.replicated_job(pod, size, replicas=jobs, **job),
+        annotations={keys.COSCHEDULING_ANNOTATION: "JobSet"},
+        network={"enableDNSHostnames": False},
+        failurePolicy={"maxRestarts": 1},
+    )
 
 
 async def measure(

@@ -40,9 +40,11 @@ from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
+from support.cluster import objects
 from support.cluster.follow import following
 from support.cluster.install import install_manager
-from support.restarts.scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
+from support.patience import News
+from support.restarts.scenario import build_images, manager_ready, pod_log_folders
 from support.restarts.timeline import log_time
 
 NAMESPACE, NAME = "bench", "group"
@@ -55,42 +57,23 @@ STEPS = ("signal", "last barrier open", "first worker", "last worker")
 
 def jobset(*jobs: dict[str, Any], barrier: str = "init-container") -> dict[str, Any]:
     """A JobSet that starts as a group."""
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": NAME, "annotations": {keys.GROUP_BARRIER_ANNOTATION: barrier}},
-        "spec": {
-            "network": {"enableDNSHostnames": False},
-            "successPolicy": {"operator": "All"},
-            "groupSchedulingConfig": {"timeoutAfterSeconds": 3600},
-            "replicatedJobs": list(jobs),
-        },
-    }
+    return objects.jobset(
+        NAME,
+        *jobs,
+        annotations={keys.GROUP_BARRIER_ANNOTATION: barrier},
+        network={"enableDNSHostnames": False},
+        successPolicy={"operator": "All"},
+        groupSchedulingConfig={"timeoutAfterSeconds": 3600},
+    )
 
 
 def job(name: str, replicas: int, pods: int, **pod: Any) -> dict[str, Any]:
     """A ReplicatedJob whose workers print a line and sleep."""
     script = f"echo {LINE}; trap 'exit 143' TERM; while :; do sleep 1 & wait $!; done"
-    container = {
-        "name": "worker",
-        "image": SHELL_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", script],
-    }
-    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    return {
-        "name": name,
-        "replicas": replicas,
-        "template": {
-            "spec": {
-                "parallelism": pods,
-                "completions": pods,
-                "completionMode": "Indexed",
-                "backoffLimit": 0,
-                "template": {"spec": {**spec, **pod}},
-            }
-        },
-    }
+    ends = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+    spec = {**ends, "containers": [objects.shell_worker(script)], **pod}
+    job = {"completionMode": "Indexed", "backoffLimit": 0}
+    return objects.replicated_job(spec, pods, name=name, replicas=replicas, **job)
 
 
 class Signal:
@@ -100,7 +83,7 @@ class Signal:
         self.map_versions: set[str] = set()
         self.conditions: set[tuple[str, ...]] = set()
         self.at = 0.0
-        self.news = asyncio.Event()
+        self.news = News()
 
     def note_map(self, config_map: ConfigMap, gone: bool) -> None:
         """A state of the ConfigMap."""
@@ -120,10 +103,7 @@ class Signal:
 
     async def wait(self, timeout_s: float = 60.0) -> float:
         """When the signal was there (Unix time)."""
-        async with asyncio.timeout(timeout_s):
-            while not self.at:
-                self.news.clear()
-                await self.news.wait()
+        await self.news.until(lambda: self.at, timeout_s)
         return self.at
 
 
@@ -234,7 +214,7 @@ class RealPods:
         self.at_barrier: dict[str, float] = {}
         self.uids: dict[str, str] = {}
         self.running: set[str] = set()
-        self.news = asyncio.Event()
+        self.news = News()
 
     def note(self, pod: Pod, gone: bool) -> None:
         """A state of a pod."""
@@ -253,13 +233,6 @@ class RealPods:
         if not gone and any(status.state.running for status in pod.status.container_statuses):
             self.running.add(name)
         self.news.set()
-
-    async def wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until something is true of the pods."""
-        async with asyncio.timeout(timeout_s):
-            while not condition():
-                self.news.clear()
-                await self.news.wait()
 
 
 def line_time(folders: list[Path], pod: tuple[str, str], container: str, text: str) -> float:
@@ -304,10 +277,10 @@ async def real_once(
     async with following(client, Pod, seen.note, namespace=NAMESPACE):
         barrier = "supervisor" if within else "init-container"
         await client.create(JobSet, NAMESPACE, jobset(*jobs, barrier=barrier))
-        await seen.wait(lambda: len(seen.at_barrier) == pods - 1, 120)
+        await seen.news.until(lambda: len(seen.at_barrier) == pods - 1, 120)
         await asyncio.sleep(SETTLE_S)
         await label("yes")
-        await seen.wait(lambda: len(seen.running) == pods, 180)
+        await seen.news.until(lambda: len(seen.running) == pods, 180)
         last = max(seen.at_barrier.values())
         folders = pod_log_folders(cluster)
         made = list(seen.uids.items())
@@ -318,7 +291,7 @@ async def real_once(
         open_ = [line_time(folders, pod, keys.GROUP_INIT_CONTAINER, '"released"') for pod in made]
         lines = [line_time(folders, pod, "worker", LINE) for pod in made]
         await client.delete(JobSet, NAMESPACE, NAME, propagation="Foreground")
-        await seen.wait(lambda: not seen.at_barrier, 120)
+        await seen.news.until(lambda: not seen.at_barrier, 120)
         await until_gone(client)
     # The shell of the path Volume says nothing; its barriers open just before their workers start.
     gone = max(open_) - last if all(open_) else float("nan")

@@ -26,7 +26,7 @@ from bench.common import ROOT, install_crd, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from hack.images import project  # type: ignore[import-not-found]
 from hack.images.containerfile import read_target  # type: ignore[import-not-found]
-from jobsetpy.client import connect
+from support.cluster.install import connected
 
 READY_TIMEOUT_S = 60.0
 MANAGER_MB, AGENT_MB = 40, 15  # compressed
@@ -97,11 +97,8 @@ async def managers(
     kubeconfig: Path, words: list[str], env: Mapping[str, str], count: int
 ) -> list[float]:
     """Time several starts in turn; the first, which warms the machine, is left out."""
-    client = await connect(kubeconfig=str(kubeconfig))
-    try:
+    async with connected(kubeconfig) as client:
         await install_crd(client)
-    finally:
-        await client.aclose()
     times = [await manager_ready(kubeconfig, words, env) for _ in range(count + 1)]
     return times[1:]
 

@@ -35,6 +35,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from support.cluster.follow import following
+from support.cluster.objects import jobset
+from support.patience import News
 
 
 class JobWatch:
@@ -43,7 +45,7 @@ class JobWatch:
     def __init__(self) -> None:
         self.live: dict[str, str] = {}
         self.on_deleted: Callable[[str], None] | None = None
-        self.news = asyncio.Event()
+        self.news = News()
 
     def note(self, job: Job, gone: bool) -> None:
         if gone:
@@ -56,10 +58,7 @@ class JobWatch:
 
     async def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = 180) -> float:
         try:
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    self.news.clear()
-                    await self.news.wait()
+            await self.news.until(condition, timeout_s)
         except TimeoutError:
             raise SystemExit(f"waited {timeout_s} s for {what}; {len(self.live)} Jobs") from None
         return time.monotonic()
@@ -109,20 +108,16 @@ async def by_manager(
         manager.mark()
         start = time.monotonic()
         await client.create(
-            JobSet, namespace,
-            {
-                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-                "metadata": {"name": "js"},
-                "spec": {
-                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-                    "successPolicy": {"operator": "All"},
-                    "failurePolicy": {"maxRestarts": 100},
-                    "replicatedJobs": [
-                        {"name": "w", "replicas": count, "template": job_template()}
-                    ],
-                },
-            },
-        )  # fmt: skip
+            JobSet,
+            namespace,
+            jobset(
+                "js",
+                {"name": "w", "replicas": count, "template": job_template()},
+                network={"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                successPolicy={"operator": "All"},
+                failurePolicy={"maxRestarts": 100},
+            ),
+        )
         created = await watch.wait(lambda: len(watch.live) == count, f"{count} Jobs") - start
         create_cpu = manager.cpu()
         await asyncio.sleep(3.0)
@@ -201,7 +196,7 @@ async def measure(kubeconfig: str, count: int, rounds: int, log: Path) -> None:
     client = await connect(kubeconfig=kubeconfig, qps=0)
     ours: list[dict[str, float]] = []
     bare: list[dict[str, float]] = []
-    try:
+    async with contextlib.aclosing(client):
         await install_crd(client)
         for number in range(rounds):
             namespace = f"bench-{number}"
@@ -217,8 +212,6 @@ async def measure(kubeconfig: str, count: int, rounds: int, log: Path) -> None:
                 f"{bare[-1]['recreate']:.2f}), cpu {ours[-1]['create_cpu']:.2f} / "
                 f"{ours[-1]['recreate_cpu']:.2f} s"
             )
-    finally:
-        await client.aclose()
 
     def ratio(key: str) -> str:
         return spread([a[key] / b[key] for a, b in zip(ours, bare, strict=True)], "x")

@@ -38,6 +38,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from support.cluster.follow import following
 from support.cluster.manager_process import free_port
+from support.cluster.objects import jobset
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 SERVICES_PATH = "/api/v1/namespaces/{}/services"
@@ -46,19 +47,15 @@ LIMITS = (500, 0)
 """Requests a second that the manager allows itself: its default (with a burst of 500), and none."""
 
 
-def jobset(name: str, jobs: int, parallelism: int) -> dict:
+def small_jobset(name: str, jobs: int, parallelism: int) -> dict:
     template = job_template()
     template["spec"]["parallelism"] = parallelism
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All"},
-            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": template}],
-        },
-    }
+    return jobset(
+        name,
+        {"name": "w", "replicas": jobs, "template": template},
+        network={"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        successPolicy={"operator": "All"},
+    )
 
 
 class StatusWatch:
@@ -214,8 +211,8 @@ async def measure(setup: Setup, count: int, jobs: int, rounds: int) -> None:
     client = await connect(kubeconfig=setup.kubeconfig, qps=0)
     ours: dict[int, list[dict[str, float]]] = {qps: [] for qps in LIMITS}
     bare: list[float] = []
-    bodies = [jobset(f"js-{number}", jobs, parallelism) for number in range(count)]
-    try:
+    bodies = [small_jobset(f"js-{number}", jobs, parallelism) for number in range(count)]
+    async with contextlib.aclosing(client):
         await install_crd(client)
         for number in range(rounds):
             sets: list[tuple] = []
@@ -231,8 +228,6 @@ async def measure(setup: Setup, count: int, jobs: int, rounds: int) -> None:
             await remove(client, name)
             walls = ", ".join(f"{ours[qps][-1]['wall']:.2f} s (qps {qps})" for qps in LIMITS)
             say(f"round {number + 1}: {walls}, bare {bare[-1]:.2f} s")
-    finally:
-        await client.aclose()
     rows = [("bare loop: wall", spread(bare, " s"), "")]
     for qps, results in ours.items():
         rows += figures(qps, results, bare, count * (jobs + 2))

@@ -40,7 +40,7 @@ from hack.cluster import Cluster, _build, _state  # type: ignore[import-not-foun
 from hack.cluster._progress import Shown
 from jobsetpy import runtime as rt
 from jobsetpy.controller import DEFAULT_WORKERS
-from support.cluster.manager_process import cpu_seconds
+from support.cluster.manager_process import cpu_seconds, memory_mb
 
 PROGRAMS = Path(__file__).with_name("library_programs")
 ANNOTATION = "bench.example.com/value"
@@ -143,10 +143,7 @@ class Running:
         return cpu_seconds(self.process.pid)
 
     def memory(self, field: str) -> float:
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(field):
-                return int(line.split()[1]) * 1024 / 1e6
-        return 0.0
+        return memory_mb(self.process.pid, field)
 
     async def settled(self) -> None:
         """Return when it has used next to no CPU for a second."""

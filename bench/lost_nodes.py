@@ -26,8 +26,8 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
-from jobsetpy.client import Client, connect
-from support.cluster.install import install_crd
+from jobsetpy.client import Client
+from support.cluster.install import connected, install_crd
 from support.cluster.manager_process import manager_process
 from support.restarts.scenario import build_images, pod_log_folders, run_gang, supervised_jobset
 from support.restarts.timeline import Timeline
@@ -164,8 +164,7 @@ async def placed(client: Client) -> dict[str, int]:
 
 async def run(cluster: Cluster, mode: Mode, pods: int, wait_s: float) -> dict[str, float]:
     """One loss."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig))
-    try:
+    async with connected(cluster.kubeconfig) as client:
         await install_crd(client)
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "manager.log"
@@ -185,8 +184,6 @@ async def run(cluster: Cluster, mode: Mode, pods: int, wait_s: float) -> dict[st
                         await asyncio.sleep(15)  # the kubelets' heartbeats are at any phase
                         found = await lose_node(client, cluster, timeline, pods, wait_s)
                 return found
-    finally:
-        await client.aclose()
 
 
 def main() -> None:

@@ -10,17 +10,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.common import ROOT, create_namespace, say, table
 from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
-from jobsetpy.serving import x509
 from support.cluster.bare_pods import make_pods
 from support.cluster.manager_process import ManagerProcess, free_port
 from support.cluster.objects import in_place_jobset
+from support.cluster.webhooks import webhook_flags, write_certificate
 
 PER_JOB = 100
 
@@ -34,18 +33,10 @@ async def measure(steps: list[int], per_jobset: int) -> list[tuple[str, str, str
         tempfile.TemporaryDirectory() as temporary,
     ):
         folder = Path(temporary)
-        pair = x509.new_serving(
-            x509.new_authority(datetime.now(UTC)), ["127.0.0.1"], datetime.now(UTC)
-        )
-        (folder / "tls.crt").write_bytes(pair.certificate)
-        (folder / "tls.key").write_bytes(pair.key)
+        write_certificate(folder)
         client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-        manager = ManagerProcess(
-            cluster.kubeconfig,
-            folder / "log",
-            *("--webhooks", f"--webhook-cert-dir={folder}"),
-            f"--webhook-bind-address=127.0.0.1:{free_port()}",
-        )
+        flags = webhook_flags(free_port(), folder)
+        manager = ManagerProcess(cluster.kubeconfig, folder / "log", *flags)
         try:
             made = 0
             for number, pods in enumerate(steps):
@@ -72,8 +63,7 @@ async def measure(steps: list[int], per_jobset: int) -> list[tuple[str, str, str
                     (f"{pods:,} pods: grown to / after a restart / at most", " / ".join(row), "")
                 )
         finally:
-            if manager.process is not None:
-                await manager.stop()
+            await manager.stop()
             await client.aclose()
     return rows
 

@@ -17,13 +17,12 @@ import uvloop
 
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
-from jobsetpy.client import Client, connect
-from support.cluster.install import install_manager
+from jobsetpy.client import Client
 from support.restarts.scenario import (
     Restart,
     build_images,
     gang_jobset,
-    manager_ready,
+    managed,
     pod_log_folders,
     recreated_jobset,
     restart_by_recreation_once,
@@ -80,15 +79,10 @@ async def run(
     cluster: Cluster, gangs: list[tuple[str, int]], rounds: int
 ) -> dict[tuple[str, int], list[Restart]]:
     """All gangs, one after the other, on the same node."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig))
-    try:
-        await install_manager(client)
-        await manager_ready(client)
+    async with managed(cluster.kubeconfig) as client:
         return {
             (mode, pods): await measure(client, cluster, mode, pods, rounds) for mode, pods in gangs
         }
-    finally:
-        await client.aclose()
 
 
 def report(results: dict[tuple[str, int], list[Restart]], rounds: int) -> None:

@@ -32,6 +32,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
 from support.cluster.follow import following
+from support.cluster.objects import jobset
+from support.patience import News
 
 NAMESPACE = "bench"
 TEMPLATE = {
@@ -58,7 +60,7 @@ class JobSetWatch:
         self.synced: dict[int, float] = {}
         self.deprecated: dict[int, float] = {}
         self.versions: list[tuple[float, int, int]] = []
-        self.news = asyncio.Event()
+        self.news = News()
 
     def note(self, jobset: JobSet, gone: bool) -> None:
         if gone:
@@ -72,10 +74,7 @@ class JobSetWatch:
         self.news.set()
 
     async def wait(self, seen: dict[int, float], epoch: int, timeout_s: float = 60) -> float:
-        async with asyncio.timeout(timeout_s):
-            while epoch not in seen:
-                self.news.clear()
-                await self.news.wait()
+        await self.news.until(lambda: epoch in seen, timeout_s)
         return seen[epoch]
 
 
@@ -105,19 +104,17 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
         template = msgspec.json.decode(msgspec.json.encode(TEMPLATE))
         template["spec"]["parallelism"] = template["spec"]["completions"] = pods_per_job
         await client.create(
-            JobSet, NAMESPACE,
-            {
-                "apiVersion": "jobset.x-k8s.io/v1alpha2",
-                "kind": "JobSet",
-                "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
-                "spec": {
-                    "failurePolicy": {"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
-                    "network": {"enableDNSHostnames": False},
-                    "successPolicy": {"operator": "All"},
-                    "replicatedJobs": [{"name": "w", "replicas": jobs, "template": template}],
-                },
-            },
-        )  # fmt: skip
+            JobSet,
+            NAMESPACE,
+            jobset(
+                name,
+                {"name": "w", "replicas": jobs, "template": template},
+                annotations={keys.RESTART_BACKOFF_ANNOTATION: "0"},
+                failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
+                network={"enableDNSHostnames": False},
+                successPolicy={"operator": "All"},
+            ),
+        )
         start = time.monotonic()
         names: list[str] = []
         while len(names) < total:

@@ -37,8 +37,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.client import Client, connect
+from jobsetpy.client import Client
 from support.cluster.bare_pods import POD_SPEC
+from support.cluster.install import connected
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
 
@@ -202,8 +203,7 @@ class Managers:
 
     async def stop(self) -> None:
         for one in self.members:
-            if one.process is not None:
-                await one.stop()
+            await one.stop()
 
     def mark(self) -> None:
         for one in self.members:
@@ -447,11 +447,8 @@ async def fake_site(folder: Path) -> AsyncIterator[tuple[Fake, Path]]:
 @contextlib.asynccontextmanager
 async def real_site(cluster: Cluster) -> AsyncIterator[tuple[Real, Path]]:
     """A real one."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    try:
+    async with connected(cluster.kubeconfig, qps=0) as client:
         yield Real(client), Path(cluster.kubeconfig)
-    finally:
-        await client.aclose()
 
 
 async def measure(

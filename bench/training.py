@@ -48,7 +48,7 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from hack.images.training import FRAMEWORKS, framework_image  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, HttpRequest, connect
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.agents.training_kit import (
@@ -66,9 +66,9 @@ from support.agents.training_kit import (
     cordon,
     manifest,
 )
-from support.cluster.install import CONFIG, apply_manifest, install_manager
-from support.cluster.processes import pod_host_name
-from support.restarts.scenario import build_images, manager_ready, pod_log_folders, process_in
+from support.cluster.install import CONFIG, apply_manifest, connected, install_manager
+from support.cluster.processes import pod_host_name, process_in
+from support.restarts.scenario import build_images, manager_ready, pod_log_folders
 from support.restarts.timeline import log_time
 
 FAILURES = ("kill", "raise", "hang", "pod", "whole", "node", "silent")
@@ -422,8 +422,7 @@ def needs_nodes(options: argparse.Namespace) -> bool:
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> list[Result]:
     """All that the options ask for, one after the other."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig))
-    try:
+    async with connected(cluster.kubeconfig) as client:
         if needs_nodes(options):  # the manager is not on the node that will be lost
             await cordon(client, LOST, cordoned=True)
         await install_manager(client)
@@ -440,8 +439,6 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> list[Result]:
                     if framework in FRAMEWORKS_OF.get(mode, PROGRAMS):
                         await bench.measure(framework, mode, pods)
         return bench.found
-    finally:
-        await client.aclose()
 
 
 def read(path: Path) -> list[Result]:

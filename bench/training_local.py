@@ -18,9 +18,7 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +31,8 @@ from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.reconcilers.restart_in_place.launchers import translate
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support.agents.training_kit import Training
+from support.cluster.manager_process import free_port
+from support.cluster.webhooks import write_certificate
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
@@ -89,25 +89,12 @@ def command_of(
 def make_account(folder: Path) -> ssl.SSLContext:
     """A service account's folder, and the server's side of it."""
 
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *curve, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
-    openssl("req", *curve, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "api.csr", *signing, "-out", "api.crt")
+    authority, _ = write_certificate(folder)
+    (folder / "ca.crt").write_bytes(authority.certificate)
     (folder / "token").write_text("pod-token")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "api.crt", folder / "api.key")
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     return context
-
-
-def free_port() -> int:
-    """A port that nothing listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Group:

@@ -19,13 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from hack.cluster import Cluster, ClusterError
-from jobsetpy.client import connect
-from support.cluster.install import install_manager
 from support.restarts.scenario import (
     Restart,
     build_images,
     gang_jobset,
-    manager_ready,
+    managed,
     pod_log_folders,
     restart_once,
     restart_supervised_once,
@@ -60,10 +58,7 @@ def show(restart: Restart, total: int, number: int) -> None:
 async def demo(
     cluster: Cluster, pods: int, rounds: int, modes: tuple[str, ...], start: float
 ) -> None:
-    client = await connect(kubeconfig=str(cluster.kubeconfig))
-    try:
-        await install_manager(client)
-        await manager_ready(client)
+    async with managed(cluster.kubeconfig) as client:
         say("manager installed from config/ and ready", start)
         for mode in modes:
             say(f"a JobSet of {pods} workers, agent as {mode}", start)
@@ -79,8 +74,6 @@ async def demo(
                         restart = await restart_supervised_once(timeline, pods, "worker started")
                     show(restart, pods, number)
             say("JobSet deleted", start)
-    finally:
-        await client.aclose()
 
 
 def main() -> int:

@@ -34,9 +34,13 @@ from rich.table import Table
 from hack.cluster import Cluster
 from jobsetpy import aio
 from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
-from jobsetpy.client import Client, connect
-from support.cluster.install import create_namespace
-from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
+from jobsetpy.client import Client
+from support.cluster.install import connected, create_namespace
+from support.coscheduling.coscheduler_process import (
+    CoschedulerProcess,
+    ExtenderSite,
+    coscheduler_process,
+)
 from support.soak.soak_lives import Lives
 from support.soak.soak_managers import Managers, Sample
 from support.soak.soak_neighbours import Neighbours
@@ -132,32 +136,15 @@ async def soak(
         settings: parameters of the run.
         site: of the coscheduler that the cluster's scheduler asks; ``None`` for no gangs.
     """
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    try:
+    async with connected(cluster.kubeconfig, qps=0) as client:
         for name in (NAMESPACE, "jobset-system"):
             await create_namespace(client, name)
         made = Managers(cluster, client, NAMESPACE, folder, lease_s=settings.lease_s)
-        async with made.running() as managers, _coscheduling(cluster, folder, site) as process:
+        gangs = contextlib.nullcontext()
+        if site is not None:
+            gangs = coscheduler_process(cluster.kubeconfig, folder / "coscheduler.log", site)
+        async with made.running() as managers, gangs as process:
             return await _soak(cluster, client, managers, process, settings)
-    finally:
-        await client.aclose()
-
-
-@contextlib.asynccontextmanager
-async def _coscheduling(
-    cluster: Cluster, folder: Path, site: ExtenderSite | None
-) -> AsyncIterator[CoschedulerProcess | None]:
-    """The coscheduler runs within the block."""
-    if site is None:
-        yield None
-        return
-    process = CoschedulerProcess(cluster.kubeconfig, folder / "coscheduler.log", site)
-    try:
-        await process.start()
-        yield process
-    finally:
-        if process.process is not None and process.process.returncode is None:
-            await process.stop()
 
 
 async def _soak(

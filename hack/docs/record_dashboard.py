@@ -33,8 +33,8 @@ from hack.docs.dashboard_page import Panel, Series, page
 from hack.generate import monitoring_dashboard, update_monitoring
 from jobsetpy import aio
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, connect
-from support.cluster.install import create_namespace, install_crd
+from jobsetpy.client import Client
+from support.cluster.install import connected, create_namespace, install_crd
 from support.cluster.played_nodes import PlayedNodes
 from support.cluster.prometheus import JOB, Prometheus, prometheus
 from support.cluster.racks import exclusive_jobset
@@ -140,8 +140,7 @@ async def groups(client: Client, ending: asyncio.Event) -> None:
 
 
 async def record(cluster: Cluster, folder: Path, seconds: float, images: Path) -> None:
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    try:
+    async with connected(cluster.kubeconfig, qps=0) as client:
         await install_crd(client)
         for name in (NAMESPACE, PLACED, GATHERED):
             await create_namespace(client, name)
@@ -161,8 +160,6 @@ async def record(cluster: Cluster, folder: Path, seconds: float, images: Path) -
                     ending.set()
                 for text in empty:
                     print(f"no data: {text}", flush=True)
-    finally:
-        await client.aclose()
 
 
 def main() -> None:

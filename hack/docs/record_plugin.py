@@ -32,18 +32,17 @@ import uvloop
 from hack.cluster import Cluster
 from hack.generate import update_plugin_page as page
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, HttpRequest, HttpResponse, connect
+from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.kubectl import cluster
 from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.kubeconfig import Options, Target
 from support import patience
-from support.cluster.install import install_manager
 from support.restarts.scenario import (
     NAMESPACE,
     build_images,
     gang_jobset,
     kill_worker,
-    manager_ready,
+    managed,
     pod_log_folders,
     restart_once,
     restart_supervised_once,
@@ -215,11 +214,8 @@ async def _supervised(timeline: Timeline, number: signal.Signals) -> object:
 async def record(made: Cluster, wanted: Collection[str]) -> None:
     """Return what to record."""
     kubeconfig = Path(made.kubeconfig)
-    client = await connect(kubeconfig=str(kubeconfig))
     logs = pod_log_folders(made)
-    try:
-        await install_manager(client)
-        await manager_ready(client)
+    async with managed(kubeconfig) as client:
         if "commands" in wanted:
             save("commands", await commands(client, kubeconfig, logs))
         if "sidecar" in wanted:
@@ -228,8 +224,6 @@ async def record(made: Cluster, wanted: Collection[str]) -> None:
         if "supervised" in wanted:
             jobset = supervised_jobset("supervised", PODS)
             save("supervised", await sixteen(client, kubeconfig, jobset, logs, _supervised))
-    finally:
-        await client.aclose()
 
 
 def save(name: str, moments: Json) -> None:

@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from hack.cluster import Cluster
-from jobsetpy.client import connect
-from support.cluster.install import CONFIG, apply_manifest, install_manager
+from support.cluster.install import CONFIG, apply_manifest, connected, install_manager
 from support.cluster.kubectl import Kubectl
 from support.others.client_images import client_image
 from support.others.kueue_install import install_kueue
@@ -56,15 +55,14 @@ def kubectl(cluster, tmp_path_factory):
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(cluster):
     """An administrator's client, with our manager installed and ready, with all its gates."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_manager(client, arguments=COSCHEDULING)
-    for path in sorted((CONFIG / "agent/policy").glob("*.yaml")):
-        if path.name != "kustomization.yaml":
-            await apply_manifest(client, path)
-    await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
-    await manager_ready(client)
-    yield client
-    await client.aclose()
+    async with connected(cluster.kubeconfig, qps=0) as client:
+        await install_manager(client, arguments=COSCHEDULING)
+        for path in sorted((CONFIG / "agent/policy").glob("*.yaml")):
+            if path.name != "kustomization.yaml":
+                await apply_manifest(client, path)
+        await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
+        await manager_ready(client)
+        yield client
 
 
 @pytest.fixture(scope="session")

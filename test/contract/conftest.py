@@ -4,20 +4,17 @@ The suite verifies the fake. The real server is a control plane of our own witho
 the one of JOBSETPY_KUBECONFIG.
 """
 
-import base64
 import secrets
-import ssl
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-import yaml
 
 from hack.cluster import Cluster
 from jobsetpy.testing import FakeApiServer
+from support.cluster.raw_api import credentials
 from support.contract_kit import USER_AGENT, Api, Endpoint, define, definition
 
 
@@ -37,35 +34,8 @@ def collecting_endpoint() -> Iterator[Endpoint]:
 
 
 def _from_kubeconfig(path: Path) -> Endpoint:
-    config = yaml.safe_load(path.read_text())
-    context = next(c for c in config["contexts"] if c["name"] == config["current-context"])
-    context = context["context"]
-    cluster = next(c for c in config["clusters"] if c["name"] == context["cluster"])["cluster"]
-    user = next(u for u in config["users"] if u["name"] == context["user"])["user"]
-    tls = ssl.create_default_context()
-    if cluster.get("insecure-skip-tls-verify"):
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-    elif "certificate-authority-data" in cluster:
-        tls.load_verify_locations(
-            cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
-        )
-    else:
-        tls.load_verify_locations(path.parent / cluster["certificate-authority"])
-    headers = {}
-    if "token" in user:
-        headers["Authorization"] = f"Bearer {user['token']}"
-    with tempfile.TemporaryDirectory() as folder:
-        pair = []
-        for name in ("client-certificate", "client-key"):
-            if f"{name}-data" in user:
-                file = Path(folder) / name
-                file.write_bytes(base64.b64decode(user[f"{name}-data"]))
-                pair.append(file)
-            elif name in user:
-                pair.append(path.parent / user[name])
-        if pair:
-            tls.load_cert_chain(*pair)
-    return Endpoint(cluster["server"], headers, tls)
+    server, tls, token = credentials(path)
+    return Endpoint(server, {"Authorization": f"Bearer {token}"} if token else {}, tls)
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])

@@ -3,10 +3,9 @@
 import pytest
 
 from hack.cluster import Cluster
-from jobsetpy.client import connect
-from support.cluster.install import install_crd, install_manager
-from support.cluster.manager_process import ManagerProcess
-from support.restarts.scenario import build_images, manager_ready
+from support.cluster.install import connected, install_crd
+from support.cluster.manager_process import manager_process
+from support.restarts.scenario import build_images, managed
 
 
 @pytest.fixture(scope="package")
@@ -19,28 +18,22 @@ def node_cluster():
 @pytest.fixture
 async def node_client(node_cluster):
     """A client of the cluster, with the manager installed and ready."""
-    client = await connect(kubeconfig=str(node_cluster.kubeconfig))
-    await install_manager(client)
-    await manager_ready(client)
-    yield client
-    await client.aclose()
+    async with managed(node_cluster.kubeconfig) as client:
+        yield client
 
 
 @pytest.fixture
 async def manager(two_nodes, tmp_path):
     """Manager process outside the module's cluster, so that no node takes it down; with metrics."""
-    client = await connect(kubeconfig=str(two_nodes.kubeconfig))
-    await install_crd(client)
-    await client.aclose()
-    process = ManagerProcess(two_nodes.kubeconfig, tmp_path / "manager.log", metrics=True)
-    await process.start()
-    yield process
-    await process.stop()
+    async with connected(two_nodes.kubeconfig) as client:
+        await install_crd(client)
+    log = tmp_path / "manager.log"
+    async with manager_process(two_nodes.kubeconfig, log, metrics=True) as process:
+        yield process
 
 
 @pytest.fixture
 async def client(two_nodes, manager):
     """A client of the module's cluster, whose JobSets that manager serves."""
-    made = await connect(kubeconfig=str(two_nodes.kubeconfig))
-    yield made
-    await made.aclose()
+    async with connected(two_nodes.kubeconfig) as made:
+        yield made

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import sys
 import time
 
 import pytest
@@ -12,12 +10,12 @@ import pytest
 from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import JobSet
-from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl.manifests import judge
 from jobsetpy.reconcilers.rules.features import Features
 from support.cluster.install import AGENT_IMAGE
-from support.cluster.objects import jobset, replicated_job, shell_worker
+from support.cluster.json_api import StoredJobSet
+from support.cluster.objects import jobset, replicated_job, shell_worker, spread
+from support.commands import why
 from support.patience import eventually
 from support.restarts.scenario import (
     WORKER_SCRIPT,
@@ -60,16 +58,10 @@ def manifest(name, folder, spares=0):
     mounts = [{"name": "checks", "mountPath": "/checks"}]
     env = [{"name": "NODE", "valueFrom": field}]
     container = shell_worker(WORKER_SCRIPT, env=env, volumeMounts=mounts)
-    spread = {
-        "topologyKey": "kubernetes.io/hostname",
-        "maxSkew": 1,
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": {keys.JOBSET_NAME: name}},
-    }
     pod = {
         "containers": [container],
         "terminationGracePeriodSeconds": 5,
-        "topologySpreadConstraints": [spread],
+        "topologySpreadConstraints": spread({keys.JOBSET_NAME: name}),
         "volumes": [{"name": "checks", "hostPath": {"path": str(folder), "type": "Directory"}}],
     }
     policy = {"maxRestarts": 20, "restartStrategy": keys.IN_PLACE_RESTART}
@@ -81,16 +73,8 @@ def manifest(name, folder, spares=0):
     return verdict.jobset
 
 
-class Group:
+class Group(StoredJobSet):
     """A JobSet with its pods, status and events."""
-
-    def __init__(self, client, name):
-        self.client = client
-        self.name = name
-
-    async def status(self):
-        """Return the status of the JobSet."""
-        return (await self.client.get(JobSet, NAMESPACE, self.name)).status
 
     async def pods(self):
         """Return the running pods by completion index, without those that are being deleted."""
@@ -105,21 +89,8 @@ class Group:
 
     async def at(self, epoch):
         """Wait until an epoch is synced; return the pods."""
-
-        async def synced():
-            return (await self.status()).synced_epoch == epoch
-
-        await eventually(synced, 90, poll_s=0.05)
+        await self.reaches_epoch(epoch, 90)
         return await self.pods()
-
-    async def ready_spares(self, count):
-        """Wait until the status has this number of ready spares."""
-
-        async def ready():
-            record = (await self.status()).in_place_restart
-            return record is not None and record.ready_spares == count
-
-        await eventually(ready, 90, poll_s=0.05)
 
     async def events(self, reason):
         """Wait for events with a reason; return their notes."""
@@ -136,35 +107,12 @@ class Group:
 async def running(client, name, folder, spares=0):
     """A JobSet whose workers run at epoch 1 and whose spares are ready; deleted in the end."""
     await install_agents(client)
-    group = Group(client, name)
-    await client.create(JobSet, NAMESPACE, manifest(name, folder, spares))
-    try:
+    group = Group(client, NAMESPACE, name)
+    async with group.living(manifest(name, folder, spares)):
         await group.at(1)
         if spares:
-            await group.ready_spares(spares)
+            await group.reaches_spares(spares)
         yield group
-    finally:
-        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
-
-        async def gone():
-            try:
-                await client.get(JobSet, NAMESPACE, name)
-            except NotFoundError:
-                return True
-            return False
-
-        await eventually(gone, 90, poll_s=0.1)
-
-
-async def why(two_nodes, name):
-    """Return the output of ``kubectl jobset why``."""
-    words = ("-m", "jobsetpy.kubectl.main", "why", name, "--kubeconfig", str(two_nodes.kubeconfig))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *words, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
 
 
 async def test_pod_is_replaced_on_another_node_when_its_node_is_unfit(two_nodes, client, tmp_path):
@@ -200,9 +148,9 @@ async def test_spare_is_replaced_without_a_restart_when_its_node_is_unfit(client
         node = pods[2].spec.node_name
         (tmp_path / node).touch()
         at = time.monotonic()
-        await group.ready_spares(0)
+        await group.reaches_spares(0)
         unready_s = time.monotonic() - at
-        await group.ready_spares(1)
+        await group.reaches_spares(1)
         print(
             f"node is unfit to no ready spare: {unready_s:.2f} s, to the next ready one: "
             f"{time.monotonic() - at:.2f} s"
@@ -214,7 +162,7 @@ async def test_spare_is_replaced_without_a_restart_when_its_node_is_unfit(client
         assert [after[seat].metadata.uid for seat in (0, 1)] == [
             pods[seat].metadata.uid for seat in (0, 1)
         ]
-        assert (await group.status()).synced_epoch == 1
+        assert (await group.jobset()).status.synced_epoch == 1
         assert len(await group.events(keys.NODE_UNFIT_REASON)) == 1
 
 
@@ -228,11 +176,11 @@ async def test_seat_moves_to_a_spare_on_another_node_when_the_pods_node_is_suspe
         seat = next(seat for seat in (0, 1) if pods[seat].spec.node_name != spare.spec.node_name)
         node = pods[seat].spec.node_name
         for epoch in (2, 3, 4):
-            assert (await group.status()).in_place_restart.taken_seats == ()
+            assert (await group.jobset()).status.in_place_restart.taken_seats == ()
             await kill_worker(pods[seat], supervised=True)
             await group.at(epoch)
 
-        (entry,) = (await group.status()).in_place_restart.taken_seats
+        (entry,) = (await group.jobset()).status.in_place_restart.taken_seats
         assert (entry.seat, entry.pod_uid) == (seat, spare.metadata.uid)
         (note,) = await group.events(keys.NODE_SUSPECT_REASON)
         assert f"pods on node {node!r} have begun 3 restarts within 1 h" in note
@@ -240,7 +188,7 @@ async def test_seat_moves_to_a_spare_on_another_node_when_the_pods_node_is_suspe
         assert taken.endswith(f"of pod {pods[seat].metadata.name!r}: node {node!r} is suspect")
         assert manager.scrape()[SUSPICIONS] == 1
         assert f"Pods on node '{node}' have begun 3 restarts" in await why(two_nodes, "suspect")
-        await group.ready_spares(1)  # the pod that had the seat
+        await group.reaches_spares(1)  # the pod that had the seat
         after = await group.pods()
         assert {index: pod.metadata.uid for index, pod in after.items()} == {
             index: pod.metadata.uid for index, pod in pods.items()

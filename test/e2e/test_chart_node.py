@@ -88,9 +88,9 @@ def test_chart_runs_restarts_in_place_and_leaves_only_jobsets_when_it_is_removed
 
     secret = kube.get(f"/api/v1/namespaces/{SPACE}/secrets/gangs-jobset-webhook-server-cert")
     assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-    status, body, _ = kube.send("POST", JOBSETS, gang())
-    assert status == 201, body
-    assert body["spec"]["network"]["enableDNSHostnames"] is True  # set by the webhook
+    answer = kube.send("POST", JOBSETS, gang())
+    assert answer.status == 201, answer.message
+    assert answer.body["spec"]["network"]["enableDNSHostnames"] is True  # set by the webhook
 
     def synced():
         return kube.get(f"{JOBSETS}/gang").get("status", {}).get("syncedEpoch") == 1
@@ -123,5 +123,5 @@ def test_chart_runs_restarts_in_place_and_leaves_only_jobsets_when_it_is_removed
         pod["status"]["phase"] for pod in kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
     }
     assert phases == {"Running"}  # the JobSet continues without a manager
-    status, _, _ = kube.send("DELETE", f"{JOBSETS}/gang")
-    assert status == 200
+    answer = kube.send("DELETE", f"{JOBSETS}/gang")
+    assert answer.status == 200

@@ -19,7 +19,6 @@ from hack.generate.kustomize import render
 from hack.images.project import Release, build
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
-from jobsetpy.client import connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from support import patience
 from support.cluster.deployed import JOBSETS, Replicas, WebhookCalls, kill
@@ -28,6 +27,7 @@ from support.cluster.install import (
     ROOT,
     SYSTEM,
     apply_all,
+    connected,
     delete_all,
     jobsets_served,
     rendered,
@@ -61,12 +61,11 @@ NEW_FIELD = "fieldOfTheNextVersion"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(node_cluster):
     """A client of the node's cluster, with two replicas installed."""
-    client = await connect(kubeconfig=str(node_cluster.kubeconfig), qps=0)
-    await apply_all(client, installation())
-    await jobsets_served(client)
-    await Replicas(client).settled()
-    yield client
-    await client.aclose()
+    async with connected(node_cluster.kubeconfig, qps=0) as client:
+        await apply_all(client, installation())
+        await jobsets_served(client)
+        await Replicas(client).settled()
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

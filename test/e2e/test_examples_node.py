@@ -14,12 +14,10 @@ import pytest_asyncio
 
 from hack.images.basic import shell_image
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
-from support.cluster.install import install_manager
 from support.cluster.json_api import send
 from support.examples.examples_kit import Play, eventually
-from support.restarts.scenario import manager_ready
+from support.restarts.scenario import managed
 
 pytestmark = [
     pytest.mark.node,
@@ -98,11 +96,8 @@ async def client(node_cluster, tmp_path_factory):
     archive = tmp_path_factory.mktemp("images") / "busybox.tar"
     dataclasses.replace(shell_image(), reference=IMAGE).write(archive)
     node_cluster.load_images([archive])
-    client = await connect(kubeconfig=str(node_cluster.kubeconfig), qps=0)
-    await install_manager(client)
-    await manager_ready(client)
-    yield client
-    await client.aclose()
+    async with managed(node_cluster.kubeconfig, qps=0) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -133,7 +128,7 @@ async def run(client, path: str, slots: asyncio.Semaphore):
         async def ended() -> bool:
             if await play.is_gone():
                 return True
-            return bool((await play.jobset()).get("status", {}).get("terminalState"))
+            return bool((await play.stored()).get("status", {}).get("terminalState"))
 
         await eventually(ended, LIMIT_S, poll_s=0.5)
         return play

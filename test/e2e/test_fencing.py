@@ -15,23 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster import Cluster
-from hack.images.training import framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from jobsetpy.errors import JobSetPyError
 from support import patience
-from support.agents.spares_kit import running
-from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE, cordon
-from support.cluster.install import install_manager
-from support.cluster.processes import pod_host_name
-from support.restarts.scenario import build_images, manager_ready, process_in
+from support.agents.spares_kit import LOST, managed_training_nodes, running, training_nodes
+from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE
+from support.cluster.processes import pod_host_name, process_in
+from support.restarts.scenario import manager_ready
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
-LOST = "node-2"
 AWAY_S = 20.0
 """Duration of the API server's outage; ``bench/training.py --failure api`` takes any."""
 
@@ -39,26 +34,15 @@ AWAY_S = 20.0
 @pytest.fixture(scope="module")
 def two_nodes():
     """A cluster with two nodes, one of which takes a single pod."""
-    with Cluster(
-        nodes=2,
-        dns=True,
-        images=[*build_images(), framework_image("jax")],
-        kubelet_config={LOST: {"maxPods": 1}},
-        timeout_s=240,
-    ) as cluster:
+    with training_nodes() as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def client(two_nodes):
     """A client of the cluster, with a manager on the node that stays."""
-    made = await connect(kubeconfig=str(two_nodes.kubeconfig))
-    await cordon(made, LOST, cordoned=True)
-    await install_manager(made)
-    await manager_ready(made)
-    await cordon(made, LOST, cordoned=False)
-    yield made
-    await made.aclose()
+    async with managed_training_nodes(two_nodes) as made:
+        yield made
 
 
 class Lost:
@@ -94,9 +78,8 @@ class Lost:
     async def becomes_a_spare(self):
         """Wait until a spare is ready; meanwhile no rank may restart and no seat move."""
         runs, seats = self.group.training.runs(), await self.group.seats()
-        await self.group.ready_spares(1)
-        step = self.group.training.step()
-        await patience.eventually(lambda: self.group.training.step() > step + 20, 30)
+        await self.group.reaches_spares(1)
+        await self.group.training.advances(20, 30)
         assert (self.group.training.runs(), await self.group.seats()) == (runs, seats)
 
 
@@ -110,12 +93,11 @@ async def training(client, name, folder, **notes):
             moment, victim = time.time(), await group.pod_of(group.training.runs()[1]["host"])
             await client.delete(Pod, NAMESPACE, victim, grace_period_seconds=0)
             await group.training.stepping(moment, 60)
-            await group.ready_spares(1)
+            await group.reaches_spares(1)
         rank = await rank_on(group, pod)
         assert rank is not None
         # Time for heartbeats: an agent that has never received one is not cut off.
-        step = group.training.step()
-        await patience.eventually(lambda: group.training.step() > step + 100, 60)
+        await group.training.advances(100, 60)
         yield Lost(group, pod, rank)
 
 
@@ -185,20 +167,15 @@ async def test_training_continues_during_an_outage_of_the_api_server(two_nodes, 
     async with training(client, "away", tmp_path, **RING) as lost:
         ranks, synced = lost.group.training, await epoch_of(client, "away")
         runs = ranks.runs()
-
-        async def steps_on():
-            step = ranks.step()
-            await patience.eventually(lambda: ranks.step() > step, 10)
-
         await asyncio.to_thread(two_nodes.stop_apiserver, kill=True)
         try:
             began = time.monotonic()
             while time.monotonic() - began < AWAY_S:
-                await steps_on()
+                await ranks.advances(0, 10)
                 await asyncio.sleep(1)
         finally:
             await asyncio.to_thread(two_nodes.start_apiserver)
-        await steps_on()
+        await ranks.advances(0, 10)
         assert ranks.runs() == runs
 
         await patience.eventually(lambda: epoch_of(client, "away"), 60)

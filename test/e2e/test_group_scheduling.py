@@ -12,17 +12,15 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.cluster.install import install_manager
-from support.cluster.json_api import send
+from support.cluster.json_api import StoredJobSet, send
 from support.cluster.objects import jobset, replicated_job, shell_worker
 from support.patience import eventually
 from support.restarts.scenario import (
     gang_jobset,
     kill_worker,
-    manager_ready,
+    managed,
     pod_log_folders,
     restart_once,
     restart_supervised_once,
@@ -91,21 +89,16 @@ class Stage:
 
     async def waits(self, name, *pods):
         """Wait until exactly these pods wait at the barrier; return all pods."""
-
-        async def there():
-            found = await self.pods(name)
-            ready = {key for key, pod in found.items() if "running" in barrier(pod)}
-            return found if ready == set(pods) else None
-
-        return await eventually(there, LIMIT_S, poll_s=0.2)
+        return await self._until(name, pods, lambda pod: "running" in barrier(pod))
 
     async def runs(self, name, *pods):
         """Wait until the workers of exactly these pods run; return all pods."""
+        return await self._until(name, pods, has_started)
 
+    async def _until(self, name, pods, check):
         async def there():
             found = await self.pods(name)
-            started = {key for key, pod in found.items() if has_started(pod)}
-            return found if started == set(pods) else None
+            return found if {key for key in found if check(found[key])} == set(pods) else None
 
         return await eventually(there, LIMIT_S, poll_s=0.2)
 
@@ -131,24 +124,21 @@ def has_started(pod):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(node_cluster):
     """The installed manager, and all JobSets of this file."""
-    client = await connect(kubeconfig=str(node_cluster.kubeconfig))
-    await install_manager(client)
-    await manager_ready(client)
-    (node,) = (await client.list_page(Node)).items
-    stage = Stage(client, node.metadata.name)
-    await stage.create("all", job("a"), job("b", 1, late="test/all"),
-                       failurePolicy={"maxRestarts": 1})  # fmt: skip
-    await stage.create("some", job("workers", 1), job("more", 1, late="test/some"),
-                       job("auxiliary", 1),
-                       config={"targetReplicatedJobs": ["workers", "more"]})  # fmt: skip
-    late = {"config": {"timeoutAfterSeconds": 6}, "failurePolicy": {"maxRestarts": 0}}
-    await stage.create("watch", job("a"), job("b", 1, late="test/never"), **late)
-    await stage.create("mount", job("a", **NO_TOKEN), job("b", 1, late="test/never"), **late)
-    yield stage
-    for name in stage.names:
-        with contextlib.suppress(NotFoundError):
-            await client.delete(JobSet, NAMESPACE, name, propagation="Background")
-    await client.aclose()
+    async with managed(node_cluster.kubeconfig) as client:
+        (node,) = (await client.list_page(Node)).items
+        stage = Stage(client, node.metadata.name)
+        await stage.create("all", job("a"), job("b", 1, late="test/all"),
+                           failurePolicy={"maxRestarts": 1})  # fmt: skip
+        await stage.create("some", job("workers", 1), job("more", 1, late="test/some"),
+                           job("auxiliary", 1),
+                           config={"targetReplicatedJobs": ["workers", "more"]})  # fmt: skip
+        late = {"config": {"timeoutAfterSeconds": 6}, "failurePolicy": {"maxRestarts": 0}}
+        await stage.create("watch", job("a"), job("b", 1, late="test/never"), **late)
+        await stage.create("mount", job("a", **NO_TOKEN), job("b", 1, late="test/never"), **late)
+        yield stage
+        for name in stage.names:
+            with contextlib.suppress(NotFoundError):
+                await client.delete(JobSet, NAMESPACE, name, propagation="Background")
 
 
 async def test_startup_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
@@ -200,11 +190,8 @@ async def test_pods_outside_the_startup_group_start_by_themselves(stage):
 @pytest.mark.parametrize("name", ["watch", "mount"])
 async def test_startup_group_fails_when_it_waits_too_long(stage, name):
     """Barriers report the progress of the group, and the failure policy is applied."""
-
-    async def failed():
-        return (await stage.jobset(name)).status.terminal_state == "Failed"
-
-    await eventually(failed, LIMIT_S, poll_s=0.2)
+    stored = StoredJobSet(stage.client, NAMESPACE, name)
+    await stored.reaches(lambda status: status.terminal_state == "Failed", LIMIT_S)
     ended = [
         barrier(pod)["terminated"]
         for pod in await stage.all_pods(name)

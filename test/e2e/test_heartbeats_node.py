@@ -8,32 +8,30 @@ numbers over TCP. Its ranks wait for silent peers, as frameworks do.
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from hack.cluster import Cluster
-from hack.images.training import framework_image
 from jobsetpy.api import keys
-from jobsetpy.api.core import LabelledNode, Pod
+from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from support import patience
-from support.agents.spares_kit import Group, gone
-from support.agents.training_kit import NAMESPACE, PLAIN, Training, manifest
-from support.cluster.install import install_manager
+from support.agents.spares_kit import (
+    LOST,
+    managed_training_nodes,
+    running,
+    training_nodes,
+)
+from support.agents.training_kit import NAMESPACE, PLAIN
 from support.cluster.network_policies import nft
 from support.cluster.processes import pod_host_name
-from support.restarts.scenario import EventText, build_images, install_agents, manager_ready
+from support.commands import why
+from support.restarts.scenario import EventText, install_agents
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NAME, BLOCKED = "ring", "blocked"
-LOST = "node-2"
 SEATS = 4
 LIMIT_S = 12.0
 """Limit on a busy machine; the aim on an idle one is 6 s."""
@@ -42,40 +40,22 @@ LIMIT_S = 12.0
 @pytest.fixture(scope="module")
 def two_nodes():
     """A cluster with two nodes, one of which takes a single pod."""
-    images = [*build_images(), framework_image("jax")]
-    config = {LOST: {"maxPods": 1}}
-    with Cluster(nodes=2, dns=True, images=images, kubelet_config=config, timeout_s=240) as cluster:
+    with training_nodes() as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def client(two_nodes):
     """A client of the cluster, with a manager on the node that stays."""
-    made = await connect(kubeconfig=str(two_nodes.kubeconfig))
-    await made.merge_patch(LabelledNode, "", LOST, {"spec": {"unschedulable": True}})
-    await install_manager(made)
-    await manager_ready(made)
-    await install_agents(made)
-    await made.merge_patch(LabelledNode, "", LOST, {"spec": {"unschedulable": False}})
-    yield made
-    await made.aclose()
+    async with managed_training_nodes(two_nodes) as made:
+        await install_agents(made)
+        yield made
 
 
-@asynccontextmanager
-async def training(client, folder, name=NAME):
+def training(client, folder, name=NAME):
     """A training of four ranks and a spare, one pod of which is on the node to lose."""
-    body = manifest(name, PLAIN, "spare-1", SEATS, folder, spread=True)
-    body["metadata"]["annotations"][keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
-    await client.create(JobSet, NAMESPACE, body)
-    try:
-        ranks = Training(folder, SEATS)
-        await ranks.stepping(0, 180)
-        group = Group(client, name, ranks)
-        await group.ready_spares(1)
-        yield group
-    finally:
-        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
-        await gone(client, name)
+    notes = {keys.IN_PLACE_HEARTBEAT_ANNOTATION: "auto"}
+    return running(client, name, PLAIN, folder, 1, spread=True, notes=notes)
 
 
 async def put(client, group, rank):
@@ -96,7 +76,7 @@ async def put(client, group, rank):
         moment = time.time()
         await client.delete(Pod, NAMESPACE, victim, grace_period_seconds=0)
         await group.training.stepping(moment, 90)
-        await group.ready_spares(1)
+        await group.reaches_spares(1)
         await patience.eventually(lambda: on_lost_node(client), seconds=60)
     raise AssertionError(f"rank {rank} does not come to {LOST}")
 
@@ -114,10 +94,7 @@ async def test_restart_takes_seconds_when_any_ranks_node_is_silent(two_nodes, cl
     async with training(client, tmp_path) as group:
         for rank in (SEATS - 1, 0):
             pod = await put(client, group, rank)
-            step = group.training.step()
-            await patience.eventually(
-                lambda since=step: group.training.step() > since + 30, seconds=30
-            )
+            await group.training.advances(30, 30)
             moment = time.time()
             await asyncio.to_thread(two_nodes.unplug_node, LOST)
             try:
@@ -142,7 +119,7 @@ async def test_restart_takes_seconds_when_any_ranks_node_is_silent(two_nodes, cl
             assert [each.cause.pod for each in silent] == [pod.metadata.name]
             assert runs[rank]["host"] != pod_host_name(pod)
             assert stepping_s < patience.scaled(LIMIT_S)
-            await group.ready_spares(1)  # it heals, and is the next one
+            await group.reaches_spares(1)  # it heals, and is the next one
 
 
 @asynccontextmanager
@@ -172,33 +149,12 @@ async def told(client, reason):
     return [each.note for each in events if each.reason == reason]
 
 
-async def why(cluster):
-    """Run ``kubectl jobset why``; return its output."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "jobsetpy.kubectl.main", "why", BLOCKED, "--namespace", NAMESPACE],
-        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(60),
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 async def nothing_is_unheard(client):
     """True if no agent misses heartbeats."""
     return not any(
         keys.UNHEARD_ANNOTATION in each.metadata.annotations
         for each in (await client.list_page(Pod, NAMESPACE)).items
     )
-
-
-async def steps_on(group):
-    """Wait until the ranks have done some more steps."""
-    step = group.training.step()
-    await patience.eventually(lambda: group.training.step() > step + 30, seconds=30)
 
 
 async def test_blocked_heartbeats_are_reported_and_restart_nothing(two_nodes, client, tmp_path):
@@ -209,8 +165,8 @@ async def test_blocked_heartbeats_are_reported_and_restart_nothing(two_nodes, cl
             runs = group.training.runs()
             blocked = keys.HEARTBEATS_BLOCKED_REASON
             await patience.eventually(lambda: told(client, blocked), seconds=90)
-            text = await why(two_nodes)
-            await steps_on(group)
+            text = await why(two_nodes, BLOCKED)
+            await group.training.advances(30, 30)
 
             assert f"{BLOCKED}-w-0-" in (await told(client, blocked))[0]
             assert f"No heartbeats arrive at {BLOCKED}-w-0-" in text
@@ -233,8 +189,8 @@ async def test_blocked_heartbeats_are_reported_and_restart_nothing(two_nodes, cl
                 )
 
             await patience.eventually(both_are_named, seconds=60)
-            text = await why(two_nodes)
-            await steps_on(group)
+            text = await why(two_nodes, BLOCKED)
+            await group.training.advances(30, 30)
             status = (await client.get(JobSet, NAMESPACE, BLOCKED)).status
 
             for index, observer in zip(pair, reversed(pair.values()), strict=True):

@@ -19,11 +19,10 @@ from hack.cluster._requirements import BUILD_PACKAGES, require_programs
 from hack.images.project import build
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from support import patience
-from support.cluster.install import CONFIG
+from support.cluster.install import CONFIG, connected
 from support.cluster.json_api import exchange
-from support.cluster.objects import jobset
+from support.cluster.objects import jobset, spread
 from support.restarts.kep467_kit import manager_with_webhooks, send
 from support.restarts.scenario import SHELL_IMAGE, pod_log_folders, run_gang
 
@@ -58,10 +57,12 @@ def two_nodes(tmp_path_factory):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(two_nodes, tmp_path_factory):
     """An administrator's client; the manager serves its webhooks."""
-    client = await connect(kubeconfig=str(two_nodes.kubeconfig), qps=0)
-    async with manager_with_webhooks(two_nodes, client, tmp_path_factory.mktemp("manager")):
+    folder = tmp_path_factory.mktemp("manager")
+    async with (
+        connected(two_nodes.kubeconfig, qps=0) as client,
+        manager_with_webhooks(two_nodes, client, folder),
+    ):
         yield client
-    await client.aclose()
 
 
 def story(number: int) -> dict:
@@ -71,14 +72,8 @@ def story(number: int) -> dict:
 def ordinary(name: str, mode: str, notes: dict[str, str], **job) -> dict:
     """A JobSet of two workers, on two nodes if possible, with the annotation for agents."""
     labels = {"test.example/group": name}
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": labels},
-    }
     worker = {"name": "worker", "image": SHELL_IMAGE, "command": ["sh", "-c", SCRIPT]}
-    pod = {"containers": [worker], "topologySpreadConstraints": [spread]}
+    pod = {"containers": [worker], "topologySpreadConstraints": spread(labels)}
     template = {"metadata": {"labels": labels}, "spec": pod}
     policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", **job.pop("policy", {})}
     spec = {"parallelism": 2, "template": template, **job}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -16,7 +15,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.training_kit import NAMESPACE, PROGRAMS, RANKS_HAVE, Training
-from support.restarts.scenario import process_in, run_gang
+from support.cluster.processes import process_in
+from support.commands import run
+from support.restarts.scenario import run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -75,10 +76,8 @@ def converted(folder, image):
     file = folder / "torchrun.yaml"
     values = {"pods": PODS, "processes": PROCESSES, "programs": PROGRAMS, "folder": folder}
     file.write_text(MANIFEST.format(image=image, **values))
-    command = [sys.executable, "-m", "jobsetpy.kubectl.main", "convert", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return yaml.safe_load(done.stdout)
+    command = (sys.executable, "-m", "jobsetpy.kubectl.main", "convert", file)
+    return yaml.safe_load(run(*command, check=True).stdout)
 
 
 @pytest.mark.parametrize("framework", TORCHES)

@@ -9,14 +9,8 @@ import pytest
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from support import patience
-from support.cluster.processes import pod_host_name
-from support.restarts.scenario import (
-    gang_jobset,
-    pod_log_folders,
-    process_in,
-    run_gang,
-    supervised_jobset,
-)
+from support.cluster.processes import pod_host_name, process_in
+from support.restarts.scenario import gang_jobset, pod_log_folders, run_gang, supervised_jobset
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

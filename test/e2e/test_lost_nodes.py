@@ -16,6 +16,7 @@ from hack.cluster import Cluster
 from jobsetpy.agent.protocol.follower import REFUSED_S
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
+from support.cluster import objects
 from support.cluster.processes import processes
 from support.patience import eventually
 from support.restarts.scenario import (
@@ -57,14 +58,7 @@ def spread(jobset):
     labels = {"test.example/gang": jobset["metadata"]["name"]}
     template.setdefault("metadata", {})["labels"] = labels
     template["spec"]["terminationGracePeriodSeconds"] = 10
-    template["spec"]["topologySpreadConstraints"] = [
-        {
-            "topologyKey": "kubernetes.io/hostname",
-            "maxSkew": 1,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": labels},
-        }
-    ]
+    template["spec"]["topologySpreadConstraints"] = objects.spread(labels)
     return jobset
 
 

@@ -9,16 +9,16 @@ from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from jobsetpy.errors import ApiError
 from support.cluster.install import (
     CONFIG,
     apply_manifest,
     apply_object,
+    connected,
     create_namespace,
     install_manager,
 )
-from support.cluster.json_api import send
+from support.cluster.json_api import StoredJobSet, send
 from support.cluster.network_policies import NetworkPolicies
 from support.docs import docs_kit
 from support.patience import eventually
@@ -50,20 +50,19 @@ def cluster():
 @pytest.fixture
 async def client(cluster):
     """An administrator's client; the manager and the team's account are installed."""
-    made = await connect(kubeconfig=str(cluster.kubeconfig))
-    await install_manager(made)
-    for path in sorted((CONFIG / "agent/policy").glob("*.yaml")):
-        if path.name != "kustomization.yaml":
-            await apply_manifest(made, path)
-    await apply_manifest(made, CONFIG / "group-scheduling/manager_role.yaml")
-    await create_namespace(made, TEAM)
-    for path in ("service_account", "role"):
-        for document in docs_of(CONFIG / f"agent/account/{path}.yaml"):
-            document["metadata"]["namespace"] = TEAM
-            await apply_object(made, document)
-    await manager_ready(made)
-    yield made
-    await made.aclose()
+    async with connected(cluster.kubeconfig) as made:
+        await install_manager(made)
+        for path in sorted((CONFIG / "agent/policy").glob("*.yaml")):
+            if path.name != "kustomization.yaml":
+                await apply_manifest(made, path)
+        await apply_manifest(made, CONFIG / "group-scheduling/manager_role.yaml")
+        await create_namespace(made, TEAM)
+        for path in ("service_account", "role"):
+            for document in docs_of(CONFIG / f"agent/account/{path}.yaml"):
+                document["metadata"]["namespace"] = TEAM
+                await apply_object(made, document)
+        await manager_ready(made)
+        yield made
 
 
 def docs_of(path):
@@ -157,11 +156,7 @@ async def test_added_containers_and_the_manager_work_when_all_other_traffic_is_d
             pods = await pods_of(client, name)
             uids = {pod.metadata.uid for pod in pods}
             await kill_worker(pods[0], WORKER_SCRIPT, supervised=supervised)
-
-            async def restarted(name=name):
-                return (await client.get(JobSet, TEAM, name)).status.synced_epoch == 2
-
-            await eventually(restarted, LIMIT_S, poll_s=0.2)
+            await StoredJobSet(client, TEAM, name).reaches_epoch(2, LIMIT_S)
             assert {pod.metadata.uid for pod in await pods_of(client, name)} == uids
 
 

@@ -11,8 +11,8 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.json_api import send
-from support.cluster.processes import pod_host_name
-from support.restarts.scenario import pod_log_folders, process_in, run_gang, supervised_jobset
+from support.cluster.processes import pod_host_name, process_in
+from support.restarts.scenario import pod_log_folders, run_gang, supervised_jobset
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -14,10 +14,8 @@ from hack.cluster._versions import Release
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
-from support.cluster.install import install_manager
-from support.cluster.json_api import exchange, send
-from support.patience import eventually
+from support.cluster.install import connected, install_manager
+from support.cluster.json_api import StoredJobSet, exchange, send
 from support.restarts.scenario import (
     NAMESPACE,
     build_images,
@@ -60,24 +58,23 @@ async def test_workers_run_on_when_the_control_plane_is_upgraded():
     with Cluster(
         nodes=1, dns=True, images=build_images(), kubernetes=old, timeout_s=180
     ) as cluster:
-        client = await connect(kubeconfig=str(cluster.kubeconfig))
-        assert await version(client) == f"v{old}"
-        await install_manager(client)
-        await manager_ready(client)
-        logs = pod_log_folders(cluster)
-        async with run_gang(client, supervised_jobset("moved", 2), 2, logs) as timeline:
-            before = await restart_counts(client)
-            for release in between(old, wanted.kubernetes):
-                await asyncio.to_thread(cluster.move_to, release)
-                assert await version(client) == f"v{release}"
-                await manager_ready(client)
-                restart = await restart_supervised_once(timeline, 2, STARTED)
-                assert restart.recreated == 0
-            assert await restart_counts(client) == before
-            runs = [len(timeline.line_times(pod, STARTED, 0)) for pod in timeline.pods.values()]
-            assert set(runs) == {1 + len(between(old, wanted.kubernetes))}
-            assert timeline.restarts == 0
-        await client.aclose()
+        async with connected(cluster.kubeconfig) as client:
+            assert await version(client) == f"v{old}"
+            await install_manager(client)
+            await manager_ready(client)
+            logs = pod_log_folders(cluster)
+            async with run_gang(client, supervised_jobset("moved", 2), 2, logs) as timeline:
+                before = await restart_counts(client)
+                for release in between(old, wanted.kubernetes):
+                    await asyncio.to_thread(cluster.move_to, release)
+                    assert await version(client) == f"v{release}"
+                    await manager_ready(client)
+                    restart = await restart_supervised_once(timeline, 2, STARTED)
+                    assert restart.recreated == 0
+                assert await restart_counts(client) == before
+                runs = [len(timeline.line_times(pod, STARTED, 0)) for pod in timeline.pods.values()]
+                assert set(runs) == {1 + len(between(old, wanted.kubernetes))}
+                assert timeline.restarts == 0
 
 
 async def test_sidecar_is_reported_when_no_kubelet_supports_it(node_client):
@@ -87,16 +84,8 @@ async def test_sidecar_is_reported_when_no_kubelet_supports_it(node_client):
     try:
         warning = response.headers.get("warning", "")
         assert f"none of 1 nodes declares the feature {keys.RESTART_ALL_FEATURE}" in warning
-
-        async def reported():
-            conditions = (await node_client.get(JobSet, NAMESPACE, "waits")).status.conditions
-            return "".join(
-                each.message
-                for each in conditions
-                if each.type == keys.BARRIER_STALLED_CONDITION and each.status == "True"
-            )
-
-        message = await eventually(reported, 120, poll_s=1)
-        assert "nodes lack features that it requires" in message
+        text = "nodes lack features that it requires"
+        stored = StoredJobSet(node_client, NAMESPACE, "waits")
+        await stored.reaches_condition(keys.BARRIER_STALLED_CONDITION, text, seconds=120)
     finally:
         await node_client.delete(JobSet, NAMESPACE, "waits", propagation="Foreground")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -15,10 +14,12 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.agents.spares_kit import SEATS, gone, running
+from support.agents.spares_kit import SEATS, running
 from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE
-from support.cluster.processes import pod_host_name
-from support.restarts.scenario import install_agents, process_in
+from support.cluster import objects
+from support.cluster.json_api import StoredJobSet
+from support.cluster.processes import pod_host_name, process_in
+from support.restarts.scenario import install_agents
 
 SEAT = "example.test/seat"
 """Resource of which the node has enough for two pods."""
@@ -49,7 +50,7 @@ async def test_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp
         assert after[0]["host"] == before[0]["host"]
 
         # The first rank: its address becomes that of its new holder.
-        await group.ready_spares(1)
+        await group.reaches_spares(1)
         victim = after[0]
         agent = process_in(victim["host"], 1, RANKS_HAVE)
         moment = time.time()
@@ -68,7 +69,7 @@ async def test_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp
         assert killed_s < patience.scaled(6)
 
         # A lost spare restarts no pod.
-        await group.ready_spares(1)
+        await group.reaches_spares(1)
         status = (await node_client.get(JobSet, NAMESPACE, "spares")).status
         runs = group.training.runs()
         holders = {run["host"] for run in runs.values()}
@@ -79,8 +80,8 @@ async def test_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp
             if pod_host_name(each) not in holders and each.status.phase == "Running"
         ]
         await node_client.delete(Pod, NAMESPACE, spare.metadata.name, grace_period_seconds=0)
-        await group.ready_spares(0)
-        await group.ready_spares(1)
+        await group.reaches_spares(0)
+        await group.reaches_spares(1)
         assert (await node_client.get(JobSet, NAMESPACE, "spares")).status.synced_epoch == (
             status.synced_epoch
         )
@@ -110,14 +111,14 @@ async def test_a_spare_job_takes_all_seats_when_a_job_loses_a_pod(
         taken = [(one.job, one.holder) for one in (await group.record()).taken_jobs]
         assert (hosts(after), taken) == (pods_of(1), [(f"{name}-w-0", f"{name}-w-1")])
 
-        await group.ready_spares(SEATS)
+        await group.reaches_spares(SEATS)
         agent = process_in(pods_of(1)[0], 1, RANKS_HAVE)
         moment = time.time()
         os.kill(agent, signal.SIGKILL)  # and with it all processes of its container
         last = await group.training.stepping(moment, 60)
         killed_s = max(run["at"] for run in last.values()) - moment
         assert (hosts(last), (await group.record()).taken_jobs) == (pods_of(0), ())
-        await group.ready_spares(SEATS)
+        await group.reaches_spares(SEATS)
         print(f"until all ranks step again: deleted {deleted_s:.2f} s, killed {killed_s:.2f} s")
         history = (await node_client.get(JobSet, NAMESPACE, name)).status.restart_history
         assert [one.seats_taken for one in history if one.seats_taken] == [SEATS, SEATS]
@@ -125,52 +126,28 @@ async def test_a_spare_job_takes_all_seats_when_a_job_loses_a_pod(
 
 def jobset(name, *, notes=None, requests=None, **spec):
     """A JobSet of one Job with two seats and a spare, whose workers end after a second."""
-    container = {
-        "name": "worker",
-        "image": "localhost/shell:1",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", "sleep 1"],
-        "resources": {"requests": requests or {}, "limits": requests or {}},
+    resources = {"requests": requests or {}, "limits": requests or {}}
+    container = objects.shell_worker("sleep 1", resources=resources)
+    annotations = {
+        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+        keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
+        keys.IN_PLACE_SPARES_ANNOTATION: "1",
+        **(notes or {}),
     }
-    job = {"parallelism": 3, "completions": 3, "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {
-            "name": name,
-            "annotations": {
-                keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
-                keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
-                keys.IN_PLACE_SPARES_ANNOTATION: "1",
-                **(notes or {}),
-            },
-        },
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": keys.IN_PLACE_RESTART},
-            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
-            **spec,
-        },
-    }
+    policy = {"maxRestarts": 3, "restartStrategy": keys.IN_PLACE_RESTART}
+    spec = {"failurePolicy": policy, **spec}
+    item = objects.replicated_job({"containers": [container]}, 3)
+    return objects.jobset(name, item, annotations=annotations, **spec)
 
 
 async def completes(client, body):
     """Create a JobSet and wait until it has completed; return the status of its Job."""
     name = body["metadata"]["name"]
-    await client.create(JobSet, NAMESPACE, body)
-    try:
-
-        async def completed():
-            jobset = await client.get(JobSet, NAMESPACE, name)
-            return jobset.status.terminal_state == keys.TERMINAL_COMPLETED
-
-        async with patience.timeout(60):
-            while not await completed():  # noqa: ASYNC110 - another process changes it
-                await asyncio.sleep(0.1)
+    stored = StoredJobSet(client, NAMESPACE, name)
+    async with stored.living(body):
+        await stored.reaches(lambda s: s.terminal_state == keys.TERMINAL_COMPLETED, 60)
         (job,) = (await client.list_page(Job, NAMESPACE)).items
         return job.status
-    finally:
-        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
-        await gone(client, name)
 
 
 async def test_job_is_complete_when_its_seats_have_succeeded(node_client):

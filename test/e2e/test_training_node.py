@@ -12,7 +12,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.training_kit import RANKS_HAVE, Training, manifest
-from support.restarts.scenario import pod_log_folders, process_in, run_gang
+from support.cluster.processes import process_in
+from support.restarts.scenario import pod_log_folders, run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -10,9 +10,8 @@ import pytest
 from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.unstructured import unstructured
-from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
-from support.cluster.install import create_namespace, install_crd
+from support.cluster.install import connected, create_namespace, install_crd
 
 TEST = Path(__file__).resolve().parents[1]
 _running: list[Cluster] = []
@@ -42,7 +41,7 @@ def no_jobsets_left():
 
 async def _delete_jobsets(cluster) -> None:
     kind = unstructured(JobSet.RESOURCE)  # some have a form that the manager does not read
-    async with contextlib.aclosing(await connect(kubeconfig=str(cluster.kubeconfig))) as client:
+    async with connected(cluster.kubeconfig) as client:
         with contextlib.suppress(NotFoundError):  # without the CRD
             left = await client.list_page(kind)
             for each in left.items:
@@ -53,10 +52,9 @@ async def _delete_jobsets(cluster) -> None:
 @pytest.fixture
 async def client(cluster):
     """An administrator's client, with the CRD installed."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_crd(client)
-    yield client
-    await client.aclose()
+    async with connected(cluster.kubeconfig, qps=0) as client:
+        await install_crd(client)
+        yield client
 
 
 @pytest.fixture

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import sys
 from typing import Any
 
+from hack.cluster import Cluster
 from support import patience
+
+
+async def why(cluster: Cluster, jobset: str, namespace: str = "default") -> str:
+    """Return the output of ``kubectl jobset why``."""
+    words = (sys.executable, "-m", "jobsetpy.kubectl.main", "why", jobset)
+    where = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
+    return (await asyncio.to_thread(run, *words, *where, check=True)).stdout
 
 
 def run(

@@ -61,6 +61,25 @@ def scaled(seconds: float) -> float:
     return seconds * FACTOR
 
 
+class News(asyncio.Event):
+    """Event after which a condition is checked again; whoever notes a change sets it."""
+
+    async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
+        """Wait until a condition holds.
+
+        Args:
+            condition: checked now, and each time that this is set.
+            seconds: maximum time; none if absent.
+
+        Raises:
+            TimeoutError: it does not hold in time.
+        """
+        async with asyncio.timeout(None if seconds is None else scaled(seconds)):
+            while not condition():
+                self.clear()
+                await self.wait()
+
+
 def timeout(seconds: float) -> asyncio.Timeout:
     """Return ``asyncio.timeout`` of scaled seconds."""
     return asyncio.timeout(scaled(seconds))

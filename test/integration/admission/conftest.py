@@ -9,14 +9,13 @@ import yaml
 
 from jobsetpy import admission, aio
 from jobsetpy.api.core import Namespace
-from jobsetpy.client import connect
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from support.admission.admission_kit import Api, jobset
 from support.cluster.account import manager_kubeconfig
-from support.cluster.install import CONFIG, apply_object, install_crd
+from support.cluster.install import CONFIG, apply_object, connected, install_crd
 from support.cluster.manager_process import free_port
 from support.cluster.webhooks import apply_webhooks, delete_webhooks, webhook_settings
 from support.patience import eventually
@@ -30,10 +29,9 @@ LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_client(cluster):
     """An administrator's client for the whole module, with the CRD installed."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_crd(client)
-    yield client
-    await client.aclose()
+    async with connected(cluster.kubeconfig, qps=0) as client:
+        await install_crd(client)
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -41,9 +39,8 @@ async def manager_client(cluster, shared_client, tmp_path_factory):
     """A client with the rights of the manager's own account only."""
     folder = tmp_path_factory.mktemp("account")
     own = await manager_kubeconfig(shared_client, cluster.kubeconfig, folder)
-    client = await connect(kubeconfig=str(own), qps=0)
-    yield client
-    await client.aclose()
+    async with connected(own, qps=0) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -20,7 +20,8 @@ from support import patience
 from support.admission.admission_kit import Api, job, jobset, served_certificate
 from support.cluster.install import apply_object
 from support.cluster.json_api import exchange, send
-from support.cluster.manager_process import ManagerProcess, free_port
+from support.cluster.manager_process import free_port, manager_process
+from support.cluster.webhooks import webhook_flags, write_certificate
 from support.patience import eventually
 
 pytestmark = [
@@ -339,21 +340,10 @@ async def test_certificate_is_renewed_before_it_expires(shared_client, namespace
 
 async def test_manager_process_serves_certificate_files(cluster, tmp_path):
     """The command serves the webhooks with certificates from files, and stops in order."""
-    authority = x509.new_authority(datetime.now(UTC))
-    pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.key)
+    _, pair = write_certificate(tmp_path)
     port = free_port()
-    process = ManagerProcess(
-        cluster.kubeconfig,
-        tmp_path / "log",
-        "--webhooks",
-        f"--webhook-bind-address=127.0.0.1:{port}",
-        f"--webhook-cert-dir={tmp_path}",
-    )
-    await process.start()
-    try:
+    flags = webhook_flags(port, tmp_path)
+    async with manager_process(cluster.kubeconfig, tmp_path / "log", *flags) as process:
         shown = await served_certificate(port)
         assert ssl.DER_cert_to_PEM_cert(shown).encode() == pair.certificate
-    finally:
         assert await process.stop() == 0

@@ -13,13 +13,11 @@ import pytest
 
 from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from support.agents.agent_account import ACCOUNT, agent_environ
-from support.cluster.account import manager_kubeconfig
 from support.cluster.bare_pods import make_pods
-from support.cluster.install import create_namespace, install_crd
+from support.cluster.install import connected, create_namespace, install_crd
 from support.cluster.json_api import send
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import own_manager
 from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -60,22 +58,17 @@ async def test_barriers_lift_when_a_thousand_agents_start_together(tmp_path, rec
         controller_manager=False, scheduler=False,
         max_requests_inflight=30, max_mutating_requests_inflight=20,
     ) as tight:  # fmt: skip
-        client = await connect(kubeconfig=str(tight.kubeconfig), qps=0)
-        await install_crd(client)
-        own = await manager_kubeconfig(client, tight.kubeconfig, tmp_path)
-        manager = ManagerProcess(own, tmp_path / "manager.log")
-        try:
+        async with connected(tight.kubeconfig, qps=0) as client:
+            await install_crd(client)
             await create_namespace(client, NAMESPACE)
             await send(client, "POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", ACCOUNT)
             environ = await agent_environ(client, tight.kubeconfig, tmp_path, NAMESPACE, "gang")
-            await manager.start()
-            await client.create(JobSet, NAMESPACE, in_place_jobset("gang", jobs=JOBS, pods=PODS))
-            names = await make_pods(client, NAMESPACE, JOBS, PODS)
-            figures = await herd(environ, names)
-            status = (await client.get(JobSet, NAMESPACE, "gang")).status
-        finally:
-            await manager.stop()
-            await client.aclose()
+            async with own_manager(client, tight.kubeconfig, tmp_path):
+                body = in_place_jobset("gang", jobs=JOBS, pods=PODS)
+                await client.create(JobSet, NAMESPACE, body)
+                names = await make_pods(client, NAMESPACE, JOBS, PODS)
+                figures = await herd(environ, names)
+                status = (await client.get(JobSet, NAMESPACE, "gang")).status
 
     requests, refused, seconds = zip(*figures, strict=True)
     print(

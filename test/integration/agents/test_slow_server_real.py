@@ -17,10 +17,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support.agents.agent_account import agent_environ
-from support.cluster.account import manager_kubeconfig, token_of
+from support.cluster.account import token_of
 from support.cluster.bare_pods import POD_SPEC
 from support.cluster.json_api import exchange
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import own_manager
 from support.cluster.objects import in_place_jobset
 from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually, timeout
@@ -125,14 +125,11 @@ async def test_condition_reports_a_slow_api_server_while_workers_wait(
     cluster, client, namespace, tmp_path
 ):
     """The manager learns from the pod that the API server is slow, and when it no longer is."""
-    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
-    manager = ManagerProcess(own, tmp_path / "manager.log")
     environ = await agent_environ(client, cluster.kubeconfig, tmp_path, namespace, "gang")
     body = in_place_jobset("gang", jobs=1, pods=1)
     body["metadata"]["annotations"][keys.LOST_NODE_DEADLINE_ANNOTATION] = "30s"
     target = environ["KUBERNETES_SERVICE_HOST"], int(environ["KUBERNETES_SERVICE_PORT"])
-    await manager.start()
-    try:
+    async with own_manager(client, cluster.kubeconfig, tmp_path):
         created = await client.create(JobSet, namespace, body)
 
         async def pods():
@@ -160,8 +157,6 @@ async def test_condition_reports_a_slow_api_server_while_workers_wait(
                 await eventually(lambda: has_condition("True"), 90)
                 await eventually(lambda: "started" in agent.out, 60)
                 await eventually(lambda: has_condition("False"), 90)
-    finally:
-        await manager.stop()
 
 
 async def test_worker_runs_on_when_its_token_is_refused_for_half_a_minute(client, namespace, pod):

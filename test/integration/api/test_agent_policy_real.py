@@ -1,7 +1,5 @@
 """The admission policy for agents, with real tokens that are bound to real pods."""
 
-import urllib.request
-
 import pytest
 import yaml
 
@@ -363,14 +361,10 @@ def test_requests_of_agents_have_a_flow_of_their_own(pods, token):
     ]
     pods.api.apply(paths[0], level).accepted()
     uid = pods.api.apply(paths[1], schema).accepted()["metadata"]["uid"]
-    url = f"{pods.api.server}/apis/jobset.x-k8s.io/v1alpha2/namespaces/{pods.namespace}/jobsets"
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    jobsets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{pods.namespace}/jobsets"
 
     def flow():
-        with urllib.request.urlopen(
-            request, timeout=patience.scaled(30), context=pods.api.tls
-        ) as response:
-            return response.headers["X-Kubernetes-PF-FlowSchema-UID"]
+        return pods.api("GET", jobsets, token=token).headers["X-Kubernetes-PF-FlowSchema-UID"]
 
     try:
         patience.wait_for(lambda: flow() == uid)

@@ -16,6 +16,7 @@ from hack.cluster import Cluster
 from hack.generate import update_crds
 from support import patience
 from support.cluster.install import CONFIG
+from support.cluster.objects import jobset, replicated_job
 from support.patience import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -57,33 +58,26 @@ def documents(folder):
         yield from (item for item in yaml.safe_load_all(path.read_text()) if item)
 
 
-def jobset(name, **spec):
+def jobset_with_claim(name, **spec):
     mount = {"name": "data", "mountPath": "/data"}
     container = {"name": "c", "image": "i", "volumeMounts": [mount]}
-    template = {
-        "metadata": {"annotations": {"a": "b"}},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
-    job = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimit": 0}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    item = replicated_job(pod, 1, completionMode="Indexed", backoffLimit=0)
+    item["template"]["spec"]["template"]["metadata"] = {"annotations": {"a": "b"}}
     storage = {"requests": {"storage": "1Gi"}}
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": storage},
     }
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All"},
-            "volumeClaimPolicies": [
-                {"templates": [claim], "retentionPolicy": {"whenDeleted": "Delete"}}
-            ],
-            "replicatedJobs": [{"name": "w", "template": {"spec": {**job, "template": template}}}],
-            **spec,
-        },
-    }
+    claims = {"templates": [claim], "retentionPolicy": {"whenDeleted": "Delete"}}
+    return jobset(
+        name,
+        item,
+        network={"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        successPolicy={"operator": "All"},
+        volumeClaimPolicies=[claims],
+        **spec,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +166,7 @@ def set_suspend(api, name, *, suspend):
 
 def walk_through(api):
     """Make the controllers use all of their rights."""
-    body = jobset("all", failurePolicy={"maxRestarts": 1}, ttlSecondsAfterFinished=0)
+    body = jobset_with_claim("all", failurePolicy={"maxRestarts": 1}, ttlSecondsAfterFinished=0)
     api("POST", JOBSETS, body).accepted()
     (first,) = wait_for(lambda: pods_of(api, "all"))
     set_suspend(api, "all", suspend=True)
@@ -187,7 +181,7 @@ def walk_through(api):
     # Gone, or being deleted: the garbage collector discovers a new kind only every half minute.
     wait_for(lambda: "deletionTimestamp" in api("GET", f"{JOBSETS}/all").body.get("metadata", GONE))
 
-    body = jobset("gang", failurePolicy={"restartStrategy": "InPlaceRestart"})
+    body = jobset_with_claim("gang", failurePolicy={"restartStrategy": "InPlaceRestart"})
     api("POST", JOBSETS, body).accepted()
     (pod,) = wait_for(lambda: pods_of(api, "gang"))
     patch = {"metadata": {"annotations": {"jobset.sigs.k8s.io/epoch": "1"}}}
@@ -203,7 +197,7 @@ def walk_through(api):
         "spec": {"limits": [rule]},
     }
     api("POST", "/api/v1/namespaces/default/limitranges", limits).accepted()
-    body = jobset("refused")
+    body = jobset_with_claim("refused")
     pod = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     pod["containers"][0]["resources"] = {"requests": {"cpu": "10m"}, "limits": {"cpu": "10m"}}
     api("POST", JOBSETS, body).accepted()

@@ -7,10 +7,9 @@ import pytest
 from hack.cluster import Cluster
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import ConfigMap
-from jobsetpy.client import connect
 from jobsetpy.informers import Shard, SharedInformer, WatchOptions
 from support import patience
-from support.cluster.install import create_namespace
+from support.cluster.install import connected, create_namespace
 from support.informers_kit import InformerLog
 
 pytestmark = pytest.mark.cluster
@@ -28,9 +27,8 @@ def gated():
 @pytest.fixture
 async def client(gated):
     """An administrator's client of the control plane."""
-    client = await connect(kubeconfig=str(gated.kubeconfig), qps=0)
-    yield client
-    await client.aclose()
+    async with connected(gated.kubeconfig, qps=0) as client:
+        yield client
 
 
 @pytest.mark.parametrize("by", ["namespace", "uid"])

@@ -57,8 +57,8 @@ def test_pods_fit_the_restricted_profile(online, kube, space):
     pod["metadata"] |= {"name": "manager", "namespace": space}
     kube.apply(pod, dryRun="All")
     pod["spec"]["hostNetwork"] = True
-    status, _, _ = kube.send("POST", f"/api/v1/namespaces/{space}/pods", pod, dryRun="All")
-    assert status == 403
+    answer = kube.send("POST", f"/api/v1/namespaces/{space}/pods", pod, dryRun="All")
+    assert answer.status == 403
     kube.delete(rendered["ServiceAccount", "r-jobset-controller"])
 
 

@@ -12,13 +12,12 @@ import pytest
 import pytest_asyncio
 
 from hack.cluster import Cluster
-from jobsetpy.client import connect
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.jobs import reconciler as jobs_reconciler
 from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
 from jobsetpy.reconcilers.rules.features import Features
 from support import patience
-from support.cluster.install import create_namespace, install_crd
+from support.cluster.install import connected, create_namespace, install_crd
 from support.features import checklist_kit
 from support.patience import eventually
 
@@ -50,10 +49,9 @@ async def connections():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(kubeconfig, connections):
     """An administrator's client, with the CRD installed."""
-    client = await connect(kubeconfig=kubeconfig, qps=0)
-    await install_crd(client)
-    yield client
-    await client.aclose()
+    async with connected(kubeconfig, qps=0) as client:
+        await install_crd(client)
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -61,20 +59,21 @@ async def manager(request, client, kubeconfig):
     """A running manager with the file's feature gates, by default all of them."""
     features = getattr(request.module, "FEATURES", Features())
     writes = checklist_kit.Writes()
-    own_client = await connect(kubeconfig=kubeconfig, observer=writes)
-    manager = Manager(own_client)
-    controllers = [jobs_reconciler.setup(manager, jobs_reconciler.JobsSettings(features=features))]
-    if features.in_place_restart:
-        controllers.append(restart_in_place_reconciler.setup(manager))
-    stop = asyncio.Event()
-    # Fixtures are set up and torn down by different tasks, so a task group cannot hold this one.
-    running = asyncio.create_task(manager.run(stop))
-    async with patience.timeout(20):
-        await manager.ready.wait()
-    yield checklist_kit.Manager(manager, controllers, writes)
-    stop.set()
-    await running
-    await own_client.aclose()
+    async with connected(kubeconfig, observer=writes) as own_client:
+        manager = Manager(own_client)
+        controllers = [
+            jobs_reconciler.setup(manager, jobs_reconciler.JobsSettings(features=features))
+        ]
+        if features.in_place_restart:
+            controllers.append(restart_in_place_reconciler.setup(manager))
+        stop = asyncio.Event()
+        # Fixtures are set up and torn down by different tasks, so a task group cannot hold this one.
+        running = asyncio.create_task(manager.run(stop))
+        async with patience.timeout(20):
+            await manager.ready.wait()
+        yield checklist_kit.Manager(manager, controllers, writes)
+        stop.set()
+        await running
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -4,7 +4,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from support.features.checklist_kit import A0, ALL, B0, B1, B2, RA, RB, now, standard_jobset
+from support.cluster.pod_status import now
+from support.features.checklist_kit import A0, ALL, B0, B1, B2, RA, RB, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

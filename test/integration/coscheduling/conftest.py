@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hack.cluster import Cluster
-from jobsetpy.client import connect
-from support.cluster.install import create_namespace
+from support.cluster.install import connected, create_namespace
 from support.coscheduling.coscheduler_process import ExtenderSite
 from support.coscheduling.gangs_kit import Gangs
 
@@ -32,13 +31,10 @@ def gangs(gang_place, tmp_path):
 
     @asynccontextmanager
     async def opened(*arguments, start=True, **given):
-        client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-        try:
+        async with connected(cluster.kubeconfig, qps=0) as client:
             await create_namespace(client, SYSTEM)
             rig = Gangs(cluster, site, client, tmp_path / "coscheduler.log", arguments, given)
             async with rig.running(start=start):
                 yield rig
-        finally:
-            await client.aclose()
 
     return opened

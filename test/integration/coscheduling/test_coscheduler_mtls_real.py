@@ -136,7 +136,7 @@ class Installation:
     async def end(self):
         """End the processes and restore the scheduler."""
         for each in self.replicas:
-            await self.rig.end(each.process)
+            await each.process.stop()
         self.rig.cluster.stop_component("kube-scheduler")
         (self.rig.cluster.folder / "scheduler.json").write_text(self._before)
         self.rig.cluster.start_component("kube-scheduler")

@@ -9,10 +9,11 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.app.wiring import add_jobset_controllers
-from jobsetpy.client import connect
 from jobsetpy.manager import Manager
-from support.cluster.install import create_namespace, install_crd
-from support.cluster.json_api import exchange, send
+from support.cluster import objects
+from support.cluster.install import connected, create_namespace, install_crd
+from support.cluster.json_api import StoredJobSet, exchange, send
+from support.cluster.racks import make_node
 from support.managers import started_for_fixture
 from support.patience import eventually
 
@@ -44,16 +45,14 @@ class Site:
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "w", "image": "test.invalid/w:1"}],
         }
-        job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
-        template = {"spec": {**job, "template": {"spec": pod}}}
-        return {"name": name, "replicas": replicas, "template": template}
+        job = {"completionMode": "Indexed"}
+        return objects.replicated_job(pod, pods, name=name, replicas=replicas, **job)
 
     async def create(self, *jobs, **notes):
         """Create the JobSet."""
-        metadata = {"name": "js", "annotations": {f"jobset.sigs.k8s.io/{k}": v for k, v in notes.items()}}  # fmt: skip
-        body = {"metadata": metadata, "spec": {"replicatedJobs": list(jobs)}}
-        kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
-        return await self.client.create(JobSet, self.name, {**kind, **body})
+        annotations = {f"jobset.sigs.k8s.io/{name}": value for name, value in notes.items()}
+        body = objects.jobset("js", *jobs, annotations=annotations)
+        return await self.client.create(JobSet, self.name, body)
 
     async def pods(self):
         """Return the metadata of the pods that are not being deleted."""
@@ -76,13 +75,8 @@ class Site:
 
     async def message(self, kind):
         """Wait until a condition is True; return its message."""
-
-        async def there():
-            jobset = await self.client.get(JobSet, self.name, "js")
-            found = [c for c in jobset.status.conditions if c.type == kind and c.status == "True"]
-            return found[0].message if found else None
-
-        return await eventually(there, LIMIT_S)
+        stored = StoredJobSet(self.client, self.name, "js")
+        return (await stored.reaches_condition(kind, seconds=LIMIT_S)).message
 
     async def patch_pod(self, name, body):
         """Change a pod, as a user might."""
@@ -98,17 +92,8 @@ class Site:
 
         It gets its label last, so that the scheduler uses it once it has capacity.
         """
-        capacity = {"cpu": "8", "memory": "8Gi", "pods": "20"}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self.name},
-            "spec": {"taints": [{"key": "pool", "value": self.name, "effect": "NoSchedule"}]},
-        }
-        await self.client.create(Node, "", body)
-        conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
-        await self.client.merge_patch(Node, "", self.name, {"status": status}, subresource="status")
+        taint = {"key": "pool", "value": self.name, "effect": "NoSchedule"}
+        await make_node(self.client, self.name, 8, taints=[taint])
         label = {"metadata": {"labels": {"pool": self.name}}}
         await self.client.merge_patch(Node, "", self.name, label)
 
@@ -116,13 +101,12 @@ class Site:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(cluster):
     """An administrator's client, with a manager running."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_crd(client)
-    manager = Manager(client)
-    add_jobset_controllers(manager)
-    async with started_for_fixture(manager):
-        yield client
-    await client.aclose()
+    async with connected(cluster.kubeconfig, qps=0) as client:
+        await install_crd(client)
+        manager = Manager(client)
+        add_jobset_controllers(manager)
+        async with started_for_fixture(manager):
+            yield client
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -97,7 +97,7 @@ async def test_standby_replica_takes_over_held_binds(gangs, tmp_path):
             await rig.bound("a")
         finally:
             for _, replica in replicas:
-                await rig.end(replica)
+                await replica.stop()
 
 
 async def test_gang_stays_gated_when_it_has_more_binds_than_files_may_be_open(gangs):

@@ -20,14 +20,21 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
 from jobsetpy.app.wiring import add_jobset_controllers
-from jobsetpy.client import connect
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
-from support.cluster.account import manager_kubeconfig
-from support.cluster.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
-from support.cluster.json_api import exchange, send
-from support.cluster.manager_process import free_port, manager_process
+from support.cluster import objects
+from support.cluster.install import (
+    CONFIG,
+    ROOT,
+    apply_manifest,
+    apply_object,
+    connected,
+    create_namespace,
+)
+from support.cluster.json_api import StoredJobSet, exchange, send
+from support.cluster.manager_process import free_port, own_manager
+from support.cluster.racks import make_node
 from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.coscheduling.coscheduler_process import ExtenderSite, coscheduler_process
 from support.managers import started
@@ -57,26 +64,22 @@ class Site:
         self.kubeconfig = kubeconfig
         self.extender = extender
 
-    @contextlib.asynccontextmanager
-    async def manager_process(self, backend):
+    def manager_process(self, backend):
         """Run a deployed manager with its own rights within the block."""
-        own = await manager_kubeconfig(self.client, self.kubeconfig, self.folder)
         flags = ["--leader-elect=false", f"--coscheduling-backend={backend}"]
-        async with manager_process(own, self.folder / "manager.log", *flags):
-            yield
+        return own_manager(self.client, self.kubeconfig, self.folder, *flags)
 
     @contextlib.asynccontextmanager
     async def manager(self, backend, *, member_resource=False, **webhooks):
         """Run a manager in this process; with settings for webhooks, it serves them too."""
-        own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
-        manager = Manager(own)
-        marks = SchedulerFields(backend=backend, member_resource=member_resource)
-        add_jobset_controllers(manager, backend=Backend(marks))
-        if webhooks:
-            admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))
-        async with started(manager):
-            yield
-        await own.aclose()
+        async with connected(self.kubeconfig, qps=0) as own:
+            manager = Manager(own)
+            marks = SchedulerFields(backend=backend, member_resource=member_resource)
+            add_jobset_controllers(manager, backend=Backend(marks))
+            if webhooks:
+                admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))
+            async with started(manager):
+                yield
 
     async def create(self, name, *, pods, replicas=1, scope="JobSet", notes=None, **spec):
         """Create a JobSet with this number of Jobs and pods per Job, each of one CPU."""
@@ -89,12 +92,9 @@ class Site:
             "containers": [container],
         }
         job = {"completionMode": "Indexed", "backoffLimit": 6} | elastic(pods)
-        template = {"spec": {**job, "template": {"spec": pod}}}
         notes = {keys.COSCHEDULING_ANNOTATION: scope, **(notes or {})}
-        metadata = {"name": name, "annotations": notes}
-        jobs = [{"name": "w", "replicas": replicas, "template": template}]
-        kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
-        body = {**kind, "metadata": metadata, "spec": {"replicatedJobs": jobs, **spec}}
+        item = objects.replicated_job(pod, replicas=replicas, **job)
+        body = objects.jobset(name, item, annotations=notes, **spec)
         return await self.client.create(JobSet, "default", body)
 
     async def resize(self, name, pods):
@@ -158,16 +158,11 @@ class Site:
 
     async def has_condition(self, jobset, *wanted):
         """Wait until a condition has this status and reason."""
-
-        async def there():
-            found = await self.client.get(JobSet, "default", jobset)
-            return [
-                each
-                for each in found.status.conditions
-                if (each.type, each.status, each.reason) == wanted
-            ]
-
-        await eventually(there, LIMIT_S, poll_s=0.1)
+        stored = StoredJobSet(self.client, "default", jobset)
+        await stored.reaches(
+            lambda status: wanted in {(c.type, c.status, c.reason) for c in status.conditions},
+            LIMIT_S,
+        )
 
     async def remove_lease(self):
         """Delete the Lease by which a coscheduler informs managers."""
@@ -246,16 +241,9 @@ async def site(tmp_path_factory):
     ) as running:
         if running.is_existing:
             pytest.skip("needs feature gates that the existing cluster may not have")
-        client = await connect(kubeconfig=str(running.kubeconfig), qps=0)
-        conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
-        await client.create(Node, "", body)
-        status = {"conditions": conditions}
-        await client.merge_patch(Node, "", "n", {"status": status}, subresource="status")
-        made = Site(client, folder, running.kubeconfig, extender)
-        await made.has_room(ROOM)
-        yield made
-        await client.aclose()
+        async with connected(running.kubeconfig, qps=0) as client:
+            await make_node(client, "n", ROOM)
+            yield Site(client, folder, running.kubeconfig, extender)
 
 
 async def test_gangs_of_the_api_server_are_bound_as_a_whole(site):
@@ -335,11 +323,7 @@ async def check_lost_pods(site):
     reported = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: "1"}}}
     for name in names:
         await site.client.merge_patch(Pod, "default", name, reported)
-
-    async def lifted():
-        return (await site.client.get(JobSet, "default", "lost")).status.synced_epoch == 1
-
-    await eventually(lifted, LIMIT_S, poll_s=0.1)
+    await StoredJobSet(site.client, "default", "lost").reaches_epoch(1, LIMIT_S)
     await site.has_room(ROOM - 1)
     try:
         for name in names[:2]:

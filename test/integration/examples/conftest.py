@@ -13,9 +13,8 @@ import pytest_asyncio
 from hack.cluster import Cluster
 from jobsetpy import admission
 from jobsetpy.app import wiring
-from jobsetpy.client import connect
 from jobsetpy.manager import Manager
-from support.cluster.install import ROOT, apply_manifest, create_namespace
+from support.cluster.install import ROOT, apply_manifest, connected, create_namespace
 from support.cluster.manager_process import free_port
 from support.cluster.webhooks import apply_webhooks, webhook_settings
 from support.examples import examples_kit
@@ -41,9 +40,8 @@ def kubeconfig():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(kubeconfig):
     """An administrator's client."""
-    client = await connect(kubeconfig=kubeconfig, qps=0)
-    yield client
-    await client.aclose()
+    async with connected(kubeconfig, qps=0) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -53,15 +51,14 @@ async def manager(client, kubeconfig):
     await create_namespace(client, SYSTEM)
     await apply_manifest(client, ROOT / "config/webhook/secret.yaml")
     await apply_webhooks(client, port)
-    own_client = await connect(kubeconfig=kubeconfig, qps=0)
-    manager = Manager(own_client)
-    wiring.add_jobset_controllers(manager)
-    settings = webhook_settings(port, namespace=SYSTEM, agent_image="jobsetpy-agent:latest")
-    served = admission.setup(manager, settings)
-    async with started_for_fixture(manager):
-        await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)
-        yield manager
-    await own_client.aclose()
+    async with connected(kubeconfig, qps=0) as own_client:
+        manager = Manager(own_client)
+        wiring.add_jobset_controllers(manager)
+        settings = webhook_settings(port, namespace=SYSTEM, agent_image="jobsetpy-agent:latest")
+        served = admission.setup(manager, settings)
+        async with started_for_fixture(manager):
+            await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)
+            yield manager
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

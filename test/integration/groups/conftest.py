@@ -15,7 +15,7 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from support.cluster.account import account_kubeconfig, install_roles
-from support.cluster.install import install_crd
+from support.cluster.install import connected, install_crd
 from support.cluster.manager_process import free_port
 from support.cluster.webhooks import apply_webhooks, delete_webhooks, webhook_settings
 from support.features.groups_kit import NAME, Place
@@ -30,11 +30,10 @@ LABEL = {"jobsetpy.test/groups": "yes"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(cluster):
     """An administrator's client, with everything that the manager needs."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_crd(client)
-    await install_roles(client)
-    yield client
-    await client.aclose()
+    async with connected(cluster.kubeconfig, qps=0) as client:
+        await install_crd(client)
+        await install_roles(client)
+        yield client
 
 
 async def kubeconfig_of(admin, cluster, folder, namespace, account):
@@ -89,6 +88,5 @@ async def place(admin, manager):
 async def account_client(admin, cluster, place, tmp_path):
     """A client with the rights of the pods' service account."""
     path = await kubeconfig_of(admin, cluster, tmp_path, place.namespace, "default")
-    client = await connect(kubeconfig=path, qps=0)
-    yield client
-    await client.aclose()
+    async with connected(path, qps=0) as client:
+        yield client

@@ -76,12 +76,12 @@ async def test_startup_group_is_released_when_its_last_pod_has_started(place, ma
     pods = await place.has_pods(*names, "x-0-0")
     before = manager["patch configmaps"]
     await place.start(*(pods[name] for name in names))
-    await place.has_condition(keys.GROUP_IN_PROGRESS_CONDITION, "True")
+    await place.reaches_condition(keys.GROUP_IN_PROGRESS_CONDITION)
     assert await place.value() is None
 
     await place.start(pods["x-0-0"])
     await place.is_released(1)
-    await place.has_condition(keys.GROUP_COMPLETED_CONDITION, "True")
+    await place.reaches_condition(keys.GROUP_COMPLETED_CONDITION)
     patches = manager["patch configmaps"] - before
     assert 1 <= patches <= 2  # one may report the progress of the group
 
@@ -135,9 +135,9 @@ async def test_resumed_group_waits_again(place):
     pods = await place.has_pods("w-0-0", "w-1-0", attempt=1)
     await place.start(*pods.values())
     await place.is_released(1)
-    await place.change(suspend=True)
+    await place.change({"spec": {"suspend": True}})
     await place.has_pods()
-    await place.change(suspend=False)
+    await place.change({"spec": {"suspend": False}})
     pods = await place.has_pods("w-0-0", "w-1-0", attempt=3)
     await place.start(pods["w-0-0"])
     await asyncio.sleep(0.3)
@@ -151,14 +151,14 @@ async def test_group_waits_for_added_pods_when_it_is_resized_before_its_release(
     await place.create(replicated_job("w", 1, 2), config={})
     pods = await place.has_pods("w-0-0", "w-0-1")
     await place.start(pods["w-0-0"])
-    await place.change(replicatedJobs=[replicated_job("w", 1, 3)])
+    await place.change({"spec": {"replicatedJobs": [replicated_job("w", 1, 3)]}})
     pods = await place.has_pods("w-0-0", "w-0-1", "w-0-2", attempt=1)
     await place.start(pods["w-0-1"])
     await asyncio.sleep(0.3)
     assert await place.value() is None
     await place.start(pods["w-0-2"])
     await place.is_released(1)
-    await place.change(replicatedJobs=[replicated_job("w", 1, 4)])
+    await place.change({"spec": {"replicatedJobs": [replicated_job("w", 1, 4)]}})
     await place.has_pods("w-0-0", "w-0-1", "w-0-2", "w-0-3", attempt=1)
 
 
@@ -197,7 +197,7 @@ async def test_configuration_is_immutable(place):
     """Like the other policies."""
     await place.create(replicated_job("w"), suspend=True)
     with pytest.raises(InvalidError, match="immutable"):
-        await place.change(groupSchedulingConfig={"timeoutAfterSeconds": 301})
+        await place.change({"spec": {"groupSchedulingConfig": {"timeoutAfterSeconds": 301}}})
 
 
 async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):
@@ -219,7 +219,7 @@ async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):
     pods = await place.has_pods(*(f"w-{job}-{pod}" for job in range(2) for pod in range(3)))
     assert {pod["metadata"]["annotations"][keys.GROUP_SIZE] for pod in pods.values()} == {"4"}
     await place.start(*(pods[name] for name in ("w-0-0", "w-0-1", "w-0-2", "w-1-2")))
-    await place.has_condition(keys.GROUP_IN_PROGRESS_CONDITION, "True")
+    await place.reaches_condition(keys.GROUP_IN_PROGRESS_CONDITION)
     assert await place.value() is None
 
     await place.start(pods["w-1-0"])

@@ -10,23 +10,20 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from support import patience
 from support.agents.attempt_agent import AttemptAgent, Step
-from support.cluster.account import manager_kubeconfig
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.json_api import StoredJobSet
+from support.cluster.manager_process import own_manager
 from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
-class Group:
+class Group(StoredJobSet):
     """The pods of the JobSet and their agents, by name of the pod."""
 
     def __init__(self, client, namespace):
-        self.client, self.namespace = client, namespace
+        super().__init__(client, namespace, "life")
         self.agents = {}
         self.restarted = []
-
-    async def jobset(self):
-        return await self.client.get(JobSet, self.namespace, "life")
 
     async def pods(self):
         """Return names and UIDs of the pods."""
@@ -62,12 +59,9 @@ class Group:
 
 async def test_no_worker_restarts_when_the_manager_takes_over(cluster, client, namespace, tmp_path):
     """Stored attempts continue as epochs; the next failure restarts the group once, in place."""
-    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
-    manager = ManagerProcess(own, tmp_path / "manager.log")
     group = Group(client, namespace)
     await client.create(JobSet, namespace, in_place_jobset("life", jobs=2, pods=2, max_restarts=3))
-    await manager.start()
-    try:
+    async with own_manager(client, cluster.kubeconfig, tmp_path) as manager:
 
         async def created():
             return len(await group.pods()) == 4
@@ -86,11 +80,7 @@ async def test_no_worker_restarts_when_the_manager_takes_over(cluster, client, n
         pods = await group.pods()
 
         await manager.start()
-
-        async def taken_over():
-            return (await group.jobset()).status.synced_epoch == 3
-
-        await patience.eventually(taken_over, 20, poll_s=0.05)
+        await group.reaches_epoch(3)
         await group.until_all_run(2)
         assert group.restarted == []
 
@@ -102,5 +92,3 @@ async def test_no_worker_restarts_when_the_manager_takes_over(cluster, client, n
         assert (status.synced_epoch, status.deprecated_epoch) == (4, 3)
         assert status.in_place_restart.restarts == 3
         assert not status.terminal_state
-    finally:
-        await manager.stop()

@@ -18,8 +18,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.cluster.account import manager_kubeconfig
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.json_api import StoredJobSet
+from support.cluster.manager_process import own_manager
 from support.cluster.objects import in_place_jobset
 from support.restarts.epoch_reports import report_epoch
 
@@ -38,48 +38,29 @@ def ended(code):
     return {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": AT}}
 
 
-class Group:
+class Group(StoredJobSet):
     """A JobSet with simulated kubelets and agents."""
 
-    def __init__(self, client, namespace, name):
-        self.client = client
-        self.namespace = namespace
-        self.name = name
-
-    async def jobset(self):
-        return await self.client.get(JobSet, self.namespace, self.name)
-
-    async def until(self, what, check, timeout_s=30.0):
-        """Wait until the check accepts the status; return it."""
-        deadline = time.monotonic() + patience.scaled(timeout_s)
-        while True:
-            status = (await self.jobset()).status
-            if check(status):
-                return status
-            assert time.monotonic() < deadline, f"timeout while waiting for {what}: {status}"
-            await asyncio.sleep(0.05)
-
     async def epochs(self, synced, deprecated):
-        """Wait until the status has both epochs."""
-        return await self.until(
-            f"epochs {synced}, {deprecated}",
-            lambda s: (s.synced_epoch, s.deprecated_epoch) == (synced, deprecated),
-        )
+        """Wait until the status has both epochs; return it."""
+        wanted = (synced, deprecated)
+        return await self.reaches(lambda s: (s.synced_epoch, s.deprecated_epoch) == wanted and s)
 
     async def pods(self, count):
         """Return the names of the pods that neither leave nor have failed, once there are ``count``."""
-        deadline = time.monotonic() + patience.scaled(30)
-        while True:
-            page = await self.client.list_page(Pod, self.namespace)
-            names = [
+        names = []
+
+        async def there():
+            pods = (await self.client.list_page(Pod, self.namespace)).items
+            names[:] = [
                 pod.metadata.name
-                for pod in page.items
+                for pod in pods
                 if pod.metadata.deletion_timestamp is None and pod.status.phase != "Failed"
             ]
-            if len(names) == count:
-                return names
-            assert time.monotonic() < deadline, f"{len(names)} pods, not {count}"
-            await asyncio.sleep(0.05)
+            return len(names) == count
+
+        await patience.eventually(there, 30)
+        return names
 
     async def show(self, name, state, restarts=0, phase="Running"):
         """Set the state of a worker, in place of the kubelet."""
@@ -98,13 +79,9 @@ class Group:
         """Report an epoch for all pods, and run their workers."""
         for name in names:
             await self.report(name, epoch)
-        await self.until(f"epoch {epoch}", lambda s: s.synced_epoch == epoch)
+        await self.reaches_epoch(epoch)
         for name in names:
             await self.show(name, RUNNING, restarts=epoch)
-
-    async def change(self, **spec):
-        """Change the JobSet's spec."""
-        await self.client.merge_patch(JobSet, self.namespace, self.name, {"spec": spec})
 
     async def uncounted(self):
         """Return the number of epochs that were not charged, and the recorded size."""
@@ -120,20 +97,12 @@ async def run_group(cluster, client, namespace, tmp_path, **settings):
     spec["template"]["spec"]["containers"][0]["restartPolicyRules"] = RULES
     spec["template"]["spec"]["containers"][0]["restartPolicy"] = "Never"
     spec["podFailurePolicy"] = {"rules": [FAIL_ON_20]}
-    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
-    manager = ManagerProcess(
-        own, tmp_path / "manager.log", "--in-place-restart-stalled-after", "3s"
-    )
-    await manager.start()
-    try:
+    flags = "--in-place-restart-stalled-after", "3s"
+    one = Group(client, namespace, "life")
+    async with one.deleted(), own_manager(client, cluster.kubeconfig, tmp_path, *flags) as manager:
         await client.create(JobSet, namespace, body)
-        one = Group(client, namespace, "life")
         await one.run(await one.pods(4), 1)
         yield one, manager
-    finally:
-        await manager.stop()
-        with contextlib.suppress(Exception):
-            await client.delete(JobSet, namespace, "life", propagation="Background")
 
 
 @pytest.fixture
@@ -177,9 +146,9 @@ async def test_group_restarts_until_its_budget_is_spent(group, client, namespace
         assert await one.uncounted() == (0, 4)
 
         # Suspension and resumption.
-        await one.change(suspend=True)
+        await one.change({"spec": {"suspend": True}})
         await one.pods(0)
-        await one.change(suspend=False)
+        await one.change({"spec": {"suspend": False}})
         await one.run(await one.pods(4), 4)
         assert await one.uncounted() == (1, 4)
 
@@ -187,20 +156,18 @@ async def test_group_restarts_until_its_budget_is_spent(group, client, namespace
         for pods, epoch, expected in ((3, 5, (2, 6)), (2, 5, (2, 4))):
             items = (await raw(client, namespace))["spec"]["replicatedJobs"]
             items[0]["template"]["spec"] |= {"parallelism": pods, "completions": pods}
-            await one.change(replicatedJobs=items)
+            await one.change({"spec": {"replicatedJobs": items}})
             names = await one.pods(2 * pods)
             if pods == 3:
                 await one.run(names, epoch)
-            await one.until(
-                f"the size {expected}",
-                lambda s, expected=expected: s.in_place_restart.pods == expected[1],
-            )
+            size = expected[1]
+            await one.reaches(lambda s, size=size: s.in_place_restart.pods == size)
             assert expected == await one.uncounted()
         await one.epochs(5, 4)
 
         # An unrecoverable failure: no restart in place; all Jobs are recreated.
         await one.show(names[0], ended(20), phase="Failed")
-        await one.until("a restart of all Jobs", lambda s: s.restarts == 1)
+        await one.reaches(lambda s: s.restarts == 1)
 
         async def recreated():
             attempts = {
@@ -220,7 +187,7 @@ async def test_group_restarts_until_its_budget_is_spent(group, client, namespace
         await asyncio.sleep(0.3)
         assert "Failed" not in await conditions(one)
         await one.report(names[0], 7)
-        await one.until("its failure", lambda s: s.terminal_state == "Failed")
+        await one.reaches(lambda s: s.terminal_state == "Failed")
         assert (await conditions(one))["Failed"][1] == keys.REACHED_MAX_RESTARTS_REASON
 
 
@@ -258,11 +225,7 @@ async def test_next_manager_completes_a_restart(group):
         await one.epochs(2, 2)
         for name in names[1:]:
             await one.report(name, 3)
-        await one.until(
-            "a stalled barrier",
-            lambda s: any(c.type == "BarrierStalled" and c.status == "True" for c in s.conditions),
-        )
-        message = (await conditions(one))["BarrierStalled"][2]
+        message = (await one.reaches_condition("BarrierStalled")).message
         assert message.startswith("1 of 4 pods has not come to epoch 3 for more than 3 s")
         assert f"pod {names[0]!r} (at epoch 2" in message
         await one.report(names[0], 3)

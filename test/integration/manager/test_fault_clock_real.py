@@ -17,7 +17,7 @@ from jobsetpy.api.coordination import Lease
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.deployed import LEASE
-from support.cluster.manager_process import ManagerProcess, configured
+from support.cluster.manager_process import ManagerProcess, configured, stopping
 from support.faults.fault_kit import attempt_of, quiet
 from support.patience import eventually
 
@@ -76,7 +76,7 @@ async def test_leader_is_unaffected_when_its_clock_jumps(cluster, client, namesp
             if name.startswith("controller_runtime_reconcile_total{")
         )
 
-    try:
+    async with stopping(leader, standby):
         await leader.start()
         first = await eventually(held, 60, poll_s=0.1)
         await standby.start()
@@ -123,7 +123,3 @@ async def test_leader_is_unaffected_when_its_clock_jumps(cluster, client, namesp
             )
             assert group.world.violations == []
             assert standby.process.returncode is None
-    finally:
-        for one in (leader, standby):
-            if one.process is not None:
-                await one.stop()

@@ -113,6 +113,5 @@ async def test_next_manager_continues_when_memory_was_short(cluster, client, nam
             assert (group.restarts("recreate"), group.epochs("in-place")) == (1, (2, 1))
             assert group.world.violations == []
     finally:
-        if manager.process is not None:
-            await manager.stop()
+        await manager.stop()
         await eventually(limit.remove, 20, poll_s=0.1)

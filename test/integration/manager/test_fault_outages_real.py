@@ -97,9 +97,8 @@ async def test_managers_survive_an_api_server_outage(cluster, client, namespace,
             # Lists (some of them twice), watches, and the requests for the three JobSets.
             assert sent <= KINDS * 10 + 100
     finally:
-        for one in (leader, late):
-            if one.process is not None:
-                await one.stop()
+        await leader.stop()
+        await late.stop()
         await asyncio.to_thread(cluster.start_apiserver)
 
 
@@ -137,8 +136,7 @@ async def test_nothing_is_created_twice_when_etcd_is_slow(cluster, client, names
             await group.check_no_duplicates()
     finally:
         os.kill(etcd, signal.SIGCONT)
-        if manager.process is not None:
-            await manager.stop()
+        await manager.stop()
 
 
 async def test_two_managers_have_the_effect_of_one(cluster, client, namespace, tmp_path):

@@ -5,7 +5,6 @@ controller; kubelets and agents are simulated.
 """
 
 import asyncio
-import base64
 import contextlib
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -28,8 +27,9 @@ from jobsetpy.api import keys
 from jobsetpy.errors import ApiError
 from jobsetpy.serving import x509
 from support import patience
-from support.cluster.manager_process import ManagerProcess, free_port
-from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.admission.admission_kit import served_certificate
+from support.cluster.manager_process import ManagerProcess, free_port, running, stopping
+from support.cluster.webhooks import apply_webhooks, bundle_of, delete_webhooks, webhook_flags
 from support.faults.fault_kit import attempt_of, requests_of
 from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually
@@ -61,19 +61,14 @@ class Front:
 
     async def trust(self, *authorities) -> None:
         """Set the trusted authorities, as an injector does."""
-        bundle = base64.b64encode(b"".join(each.certificate for each in authorities)).decode()
+        bundle = bundle_of(*authorities)
         labels = {"kubernetes.io/metadata.name": self.namespace}
         suffix = f"-{self.namespace}"
         await apply_webhooks(self.client, self.proxy.port, bundle, labels=labels, suffix=suffix)
 
     async def shown(self) -> bytes:
         """Return the served certificate as PEM."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        _, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
-        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.transport.abort()
-        return ssl.DER_cert_to_PEM_cert(der).encode()
+        return ssl.DER_cert_to_PEM_cert(await served_certificate(self.port)).encode()
 
     async def serves(self, pair) -> None:
         async def is_served() -> bool:
@@ -96,14 +91,8 @@ async def front_of(client, namespace, folder):
 
 
 def manager_of(front, kubeconfig, tmp_path) -> ManagerProcess:
-    return ManagerProcess(
-        kubeconfig,
-        tmp_path / "log",
-        "--webhooks",
-        f"--webhook-bind-address=127.0.0.1:{front.port}",
-        f"--webhook-cert-dir={front.folder}",
-        metrics=True,
-    )
+    flags = webhook_flags(front.port, front.folder)
+    return ManagerProcess(kubeconfig, tmp_path / "log", *flags, metrics=True)
 
 
 def body_of(name: str) -> dict:
@@ -115,9 +104,7 @@ async def test_jobsets_run_on_when_webhooks_are_unreachable(cluster, client, nam
     authority = x509.new_authority(datetime.now(UTC))
     async with front_of(client, namespace, tmp_path) as front:
         front.serve(authority)
-        manager = manager_of(front, cluster.kubeconfig, tmp_path)
-        try:
-            await manager.start()
+        async with running(manager_of(front, cluster.kubeconfig, tmp_path)):
             await front.trust(authority)
             async with attempt_of(client, namespace) as group:
                 await group.create("recreate", "in-place", "single")
@@ -154,9 +141,6 @@ async def test_jobsets_run_on_when_webhooks_are_unreachable(cluster, client, nam
                 await group.send("POST", group.jobsets, body_of("new"))
                 assert group.restarts("recreate") == 1
                 assert group.world.violations == []
-        finally:
-            if manager.process is not None:
-                await manager.stop()
 
 
 def attempts_of(group, name: str) -> list[str]:
@@ -235,7 +219,7 @@ async def test_certificates_may_expire(cluster, client, namespace, tmp_path):
         front.serve(first)
         ended = administrator(cluster, tmp_path, timedelta(seconds=patience.scaled(12)))
         manager = manager_of(front, with_certificate(cluster, tmp_path), tmp_path)
-        try:
+        async with stopping(manager):
             await manager.start(wait=False)
             await eventually(lambda: responds(manager), 60, poll_s=0.1)  # it has read the old one
             administrator(cluster, tmp_path, timedelta(hours=1))
@@ -304,9 +288,6 @@ async def test_certificates_may_expire(cluster, client, namespace, tmp_path):
                 await group.running("recreate", restarts=1)
                 refused = requests_of(await asyncio.to_thread(manager.scrape), code="401")
                 assert refused <= 20
-        finally:
-            if manager.process is not None:
-                await manager.stop()
     log = (tmp_path / "log").read_text()
     assert "Unauthorized" not in log
 

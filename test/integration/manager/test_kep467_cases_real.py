@@ -22,7 +22,7 @@ class Group:
         self.client = client
         self.namespace = namespace
         self.history = []
-        self.news = asyncio.Event()
+        self.news = patience.News()
         self.pods = []
 
     def note(self, jobset, gone):
@@ -41,10 +41,7 @@ class Group:
 
     async def status(self, *pair):
         """Wait for a pair of epochs; return all pairs that were written until then."""
-        async with patience.timeout(30):
-            while self.history[-1:] != [pair]:
-                self.news.clear()
-                await self.news.wait()
+        await self.news.until(lambda: self.history[-1:] == [pair], 30)
         return self.history
 
 

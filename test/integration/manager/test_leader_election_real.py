@@ -5,15 +5,11 @@ has to be completed by the next leader, once.
 """
 
 import asyncio
-import contextlib
 import math
 import signal
 import time
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import JobSet
@@ -22,9 +18,6 @@ from support import patience
 from support.agents.fleet import Fleet
 from support.cluster.deployed import LEASE
 from support.cluster.manager_process import ManagerProcess, configured
-from support.cluster.objects import in_place_jobset
-from support.faults.tcp_proxy import TcpProxy
-from support.restarts.epoch_reports import pod_names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -72,19 +65,6 @@ class Replicas:
         return time.monotonic() - started, now
 
 
-@contextlib.asynccontextmanager
-async def group_of_agents(client, namespace):
-    """A JobSet whose workers, simulated by the test, all run at epoch 1."""
-    await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
-    names = await pod_names(client, namespace, JOBS * PODS, 30)
-    fleet = Fleet(client, namespace, "gang")
-    async with asyncio.TaskGroup() as group:
-        serving = group.create_task(fleet.run(names))
-        await at_epoch(fleet, 1)
-        yield fleet
-        serving.cancel()
-
-
 async def at_epoch(fleet, epoch):
     """Wait until all workers run at ``epoch``, after one restart and two writes of the status."""
     total = JOBS * PODS
@@ -96,15 +76,14 @@ async def at_epoch(fleet, epoch):
     assert fleet.history.count((epoch, epoch - 1)) == 1
 
 
-async def test_next_leader_ends_the_restart(cluster, client, namespace, kubeconfig_at, tmp_path):
+async def test_next_leader_ends_the_restart(client, namespace, proxied, tmp_path):
     """The leader is killed, stopped, terminated or cut off; it does not write afterwards."""
-    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
-    port = urlsplit(config["clusters"][0]["cluster"]["server"]).port
-    async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as tasks:
-        replicas = Replicas(client, namespace, kubeconfig_at(proxy.port), tmp_path)
+    async with proxied() as (proxy, kubeconfig), asyncio.TaskGroup() as tasks:
+        replicas = Replicas(client, namespace, kubeconfig, tmp_path)
         try:
             first = await replicas.start()
-            async with group_of_agents(client, namespace) as fleet:
+            async with Fleet.serving(client, namespace, JOBS, PODS) as fleet:
+                await at_epoch(fleet, 1)
                 holder = await replicas.holder()
                 second = await replicas.start()
                 assert await replicas.holder() == holder

@@ -10,7 +10,7 @@ import re
 import signal
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
@@ -21,8 +21,9 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.json_api import exchange, send
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import manager_process
 from support.cluster.objects import jobset, replicated_job
+from support.cluster.pod_status import now
 from support.restarts.played_group import ENDED, NODE, PlayedGroup, managed_group
 from support.soak.soak_managers import CONFIGURATION
 
@@ -141,24 +142,22 @@ async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(gro
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace="jobset-system", lease_s=6, renew_s=4))
     arguments = ("--config", str(configuration))
-    async with group(*arguments) as (one, leader):
-        second = ManagerProcess(leader.kubeconfig, tmp_path / "second.log", *arguments)
-        await second.start()
-        try:
-            await leader.kill()
-            name = one.there(1)[0]
-            await one.delete(name)
+    async with (
+        group(*arguments) as (one, leader),
+        manager_process(leader.kubeconfig, tmp_path / "second.log", *arguments),
+    ):
+        await leader.kill()
+        name = one.there(1)[0]
+        await one.delete(name)
 
-            async def counted():
-                return (await one.job()).status.completed_indexes == "0" and name not in one.pods
+        async def counted():
+            return (await one.job()).status.completed_indexes == "0" and name not in one.pods
 
-            assert await patience.eventually(counted, 20)
-            await one.complete(4, 90)
+        assert await patience.eventually(counted, 20)
+        await one.complete(4, 90)
 
-            assert counts(await one.job()) == (0, "", 0)
-            assert max(one.most.values()) == 1
-        finally:
-            await second.stop()
+        assert counts(await one.job()) == (0, "", 0)
+        assert max(one.most.values()) == 1
 
 
 async def test_job_is_recreated_when_it_has_counted_a_leaving_pod(group):
@@ -196,9 +195,8 @@ async def test_pod_deleted_by_force_is_kept_until_its_kubelet_ends_it(group, cli
 
 async def beat(client, name, status, since):
     """Write a heartbeat of a node with a status and its time of transition."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {"type": "Ready", "status": status, "reason": "Test", "message": "",
-                 "lastTransitionTime": since, "lastHeartbeatTime": now}  # fmt: skip
+                 "lastTransitionTime": since, "lastHeartbeatTime": now()}  # fmt: skip
     body = {"status": {"conditions": [condition]}}
     await client.merge_patch(Node, "", name, body, subresource="status")
 
@@ -209,7 +207,7 @@ async def lost_node(client):
 
     Another node answers: if none does, the node controller removes all taints.
     """
-    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = now()
     taint = {"key": keys.NODE_UNREACHABLE_TAINT, "effect": "NoExecute", "timeAdded": since}
     peer = f"peer-{uuid.uuid4().hex[:6]}"
     await client.create(Node, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": peer}})
@@ -265,12 +263,7 @@ async def test_pod_failure_policy_applies_to_leaving_pods(group):
     async with group(job=job, max_restarts=0) as (one, _):
         one.code = 143
         await one.delete(one.there(1)[0])
-
-        async def failed():
-            conditions = (await one.jobset()).status.conditions
-            return any(c.type == "Failed" and c.status == "True" for c in conditions)
-
-        assert await patience.eventually(failed, 30)
+        await one.reaches_condition("Failed")
 
 
 async def test_failed_pod_is_replaced_immediately_each_time(group):
@@ -384,15 +377,7 @@ async def test_refused_successor_is_created_when_the_quota_allows_it(group, clie
 
         assert await patience.eventually(known, 30)
         await one.fail(one.there(1)[0])
-
-        async def refused():
-            conditions = (await one.jobset()).status.conditions
-            return any(
-                c.type == "PodsRefused" and c.status == "True" and "exceeded quota" in c.message
-                for c in conditions
-            )
-
-        assert await patience.eventually(refused, 60)
+        await one.reaches_condition("PodsRefused", "exceeded quota", seconds=60)
         await exchange(client, "DELETE", f"{path}/few")
         await one.at(2, 4, timeout_s=90)
         assert max(one.most.values()) == 1
@@ -466,16 +451,8 @@ async def test_back_off_of_the_job_controller_is_reported_with_its_end(group, cl
         for failures, delay in ((1, 10), (2, 20)):
             known = set(one.ready_at)
             at = await one.fail(one.there(failures)[0])
-
-            async def stalled(counted=f"counts {failures} failed pod"):
-                conditions = (await one.jobset()).status.conditions
-                return next(
-                    (c.message for c in conditions if c.type == "BarrierStalled"
-                     and c.status == "True" and counted in c.message),
-                    "",
-                )  # fmt: skip
-
-            message = await patience.eventually(stalled, 20)
+            counted = f"counts {failures} failed pod"
+            message = (await one.reaches_condition("BarrierStalled", counted)).message
             found = re.search(rf"creates no pod before (\S+), {delay} s after", message)
             assert found, message
             until = datetime.fromisoformat(found[1])

@@ -13,10 +13,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.account import manager_kubeconfig
-from support.cluster.json_api import send
+from support.cluster.json_api import StoredJobSet, send
 from support.cluster.manager_process import ManagerProcess
 from support.others import go_objects
 from support.others.go_objects import condition
@@ -127,8 +126,7 @@ async def life(cluster, client, namespace, tmp_path):
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(own, tmp_path / "manager.log")
     yield Life(client, namespace, manager)
-    if manager.process is not None:
-        await manager.stop()
+    await manager.stop()
 
 
 def at_attempt(attempt, *names):
@@ -329,15 +327,8 @@ async def test_finished_jobset_is_deleted_when_its_time_to_live_has_passed(life)
     done = condition("Completed", "True", "AllJobsCompleted", text, ago_s=3590)
     await life.go_reports(done, terminalState="Completed")
     await life.manager.start()
-
-    async def gone():
-        try:
-            await life.read()
-        except NotFoundError:
-            return True
-        return False
-
-    await patience.eventually(gone, LIMIT_S, poll_s=0.2)
+    stored = StoredJobSet(life.client, life.namespace, NAME)
+    await patience.eventually(stored.is_gone, LIMIT_S)
 
 
 async def test_finished_jobset_stays_when_its_time_to_live_has_not_passed(life):

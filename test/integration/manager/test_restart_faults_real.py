@@ -9,19 +9,12 @@ import asyncio
 import contextlib
 import functools
 import random
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
-from jobsetpy.api.jobset import JobSet
 from support.agents.fleet import Fleet
-from support.cluster.account import manager_kubeconfig
-from support.cluster.manager_process import ManagerProcess
-from support.cluster.objects import in_place_jobset
-from support.faults.tcp_proxy import TcpProxy
-from support.restarts.epoch_reports import pod_names
+from support.cluster.json_api import StoredJobSet
+from support.cluster.manager_process import own_manager
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -59,36 +52,23 @@ class Gang:
 
 
 @contextlib.asynccontextmanager
-async def run_gang(cluster, client, namespace, kubeconfig_at, tmp_path):
+async def run_gang(client, namespace, proxied, tmp_path):
     """A gang with simulated agents whose workers all run at epoch 1."""
-    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
-    port = urlsplit(config["clusters"][0]["cluster"]["server"]).port
-    async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as group:
-        own = await manager_kubeconfig(client, kubeconfig_at(proxy.port), tmp_path)
-        manager = ManagerProcess(own, tmp_path / "manager.log")
-        serving = None
-        try:
-            await manager.start()
-            await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
-            # The Job controller may still be in a back-off from the API server's last crash.
-            names = await pod_names(client, namespace, TOTAL, 120)
-            fleet = Fleet(client, namespace, "gang")
-            serving = group.create_task(fleet.run(names))
-            one = Gang(fleet, proxy, manager)
-            await one.running(1)
-            yield one
-        finally:
-            if serving is not None:
-                serving.cancel()
-            await manager.stop()
-            with contextlib.suppress(Exception):
-                await client.delete(JobSet, namespace, "gang", propagation="Background")
+    async with (
+        proxied() as (proxy, kubeconfig),
+        StoredJobSet(client, namespace, "gang").deleted(),
+        own_manager(client, kubeconfig, tmp_path) as manager,
+        Fleet.serving(client, namespace, JOBS, PODS) as fleet,
+    ):
+        one = Gang(fleet, proxy, manager)
+        await one.running(1)
+        yield one
 
 
 @pytest.fixture
-def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
+def gang(client, namespace, proxied, tmp_path):
     """Function that runs a gang within a block; see ``run_gang``."""
-    return functools.partial(run_gang, cluster, client, namespace, kubeconfig_at, tmp_path)
+    return functools.partial(run_gang, client, namespace, proxied, tmp_path)
 
 
 async def test_group_restarts_once_when_a_worker_fails(gang):

@@ -10,7 +10,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.cluster.manager_process import ManagerProcess, configured
+from support.cluster.manager_process import ManagerProcess, configured, stopping
 from support.cluster.objects import in_place_jobset
 
 pytestmark = pytest.mark.cluster
@@ -44,7 +44,7 @@ async def test_standby_takes_over_when_a_manager_stops(cluster, client, namespac
     async def jobs(count):
         return len((await client.list_page(Job, namespace)).items) == count
 
-    try:
+    async with stopping(*processes):
         async with asyncio.TaskGroup() as starts:
             for one in processes:
                 starts.create_task(one.start())
@@ -65,7 +65,3 @@ async def test_standby_takes_over_when_a_manager_stops(cluster, client, namespac
         }
         assert holders["shared"] == "2 shards"
         assert holders["shared-shard-0-of-2"] != holders["shared-shard-1-of-2"]
-    finally:
-        for one in processes:
-            if one.process is not None:
-                await one.stop()

@@ -31,7 +31,7 @@ async def group(cluster, client, namespace, tmp_path, *, seats, spares=0, jobs=1
         one.seats, one.working_jobs = seats, jobs - spare_jobs if spare_jobs else 0
         await one.create(jobs=jobs, pods=seats + spares, annotations=notes)
         await working(one, (jobs - spare_jobs) * seats, 1)
-        await ready(one, (jobs - spare_jobs) * spares + spare_jobs * (seats + spares))
+        await one.reaches_spares((jobs - spare_jobs) * spares + spare_jobs * (seats + spares))
         yield one, manager
 
 
@@ -44,26 +44,9 @@ async def working(one, count, epoch):
     return one.seated()
 
 
-async def ready(one, count):
-    """Wait until the status has this number of ready spares."""
-
-    async def reached():
-        record = (await one.jobset()).status.in_place_restart
-        return record is not None and record.ready_spares == count
-
-    assert await patience.eventually(reached, 60), one.states()
-
-
 async def completed(one):
     """Wait until the JobSet is complete; return the conditions of its Jobs by index."""
-
-    async def is_complete():
-        return any(
-            each.type == "Completed" and each.status == "True"
-            for each in (await one.jobset()).status.conditions
-        )
-
-    assert await patience.eventually(is_complete, 60), (await one.jobset()).status
+    await one.reaches_condition("Completed", seconds=60)
     return {
         job.metadata.labels[keys.JOB_INDEX]: [
             each.type for each in job.status.conditions if each.status == "True"
@@ -103,7 +86,7 @@ async def test_lost_pods_are_replaced_by_spares_and_return_as_spares(
             at = await one.delete(one.seated()[f"0-{epoch % 3}"], grace_s=0)
             await working(one, 3, epoch)
             seconds.append(round(time.monotonic() - at, 2))
-            await ready(one, 1)
+            await one.reaches_spares(1)
         print(f"deletion to the lift with a spare: {seconds}")
 
         assert not one.together
@@ -141,7 +124,7 @@ async def test_jobset_completes_when_a_spare_job_has_taken_over(
         ]
         await manager.kill()
         await manager.start()
-        await ready(one, 2)  # the remaining pod of the other Job, and its new one
+        await one.reaches_spares(2)  # the remaining pod of the other Job, and its new one
         assert (await one.jobset()).status.synced_epoch == 2
 
         for name in seated.values():

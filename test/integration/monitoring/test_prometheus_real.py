@@ -7,6 +7,7 @@ import pytest
 
 from hack.generate import monitoring_dashboard, update_monitoring
 from jobsetpy.api.jobset import JobSet
+from support.cluster.json_api import StoredJobSet
 from support.cluster.manager_process import free_port, manager_process
 from support.cluster.objects import in_place_jobset
 from support.cluster.prometheus import prometheus
@@ -46,11 +47,7 @@ def evaluated(server):
 async def report(client, namespace, name, pods, epoch):
     """Report an epoch in place of the pods' agents, and wait until it is synced."""
     await report_epoch(client, namespace, epoch, *pods)
-
-    async def synced():
-        return (await client.get(JobSet, namespace, name)).status.synced_epoch == epoch
-
-    await eventually(synced, 60, poll_s=0.1)
+    await StoredJobSet(client, namespace, name).reaches_epoch(epoch, 60)
 
 
 async def test_queries_and_alerts_are_answered(cluster, client, namespace, tmp_path):

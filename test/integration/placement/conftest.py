@@ -4,7 +4,6 @@ The cluster is this folder's own: it has nodes without kubelets, on which pods o
 be scheduled. Each test has a namespace, a pool of nodes and a topology label of its own.
 """
 
-import asyncio
 import uuid
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import pytest_asyncio
 from hack.cluster import Cluster
 from jobsetpy.client import connect
 from support.cluster.account import manager_kubeconfig
-from support.cluster.install import ROOT, install_crd
+from support.cluster.install import ROOT, connected, install_crd
 from support.cluster.manager_process import free_port
 from support.cluster.racks import kubelets
 from support.features.placement_kit import Place, Site
+from support.managers import for_fixture
 from support.requests_log import Requests
 
 SYSTEM = "jobset-system"
@@ -36,10 +36,9 @@ def kubeconfig():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(kubeconfig):
     """An administrator's client, with everything installed except the webhook configurations."""
-    client = await connect(kubeconfig=str(kubeconfig), qps=0)
-    await install_crd(client)
-    yield client
-    await client.aclose()
+    async with connected(kubeconfig, qps=0) as client:
+        await install_crd(client)
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -59,16 +58,8 @@ async def site(admin, manager_client):
     site = Site(admin, *manager_client, free_port())
     await site.install_webhooks()
     await site.start()
-
-    async def simulate_kubelets() -> None:
-        async with kubelets(admin):
-            await asyncio.Event().wait()
-
-    # Fixtures are set up and torn down by different tasks, so a task group cannot hold this one.
-    simulation = asyncio.create_task(simulate_kubelets())
-    yield site
-    simulation.cancel()
-    await asyncio.wait([simulation])
+    async with for_fixture(kubelets(admin)):
+        yield site
     await site.stop()
 
 

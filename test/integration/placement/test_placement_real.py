@@ -7,7 +7,6 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
-from jobsetpy.api.jobset import JobSet
 from support.cluster.json_api import send
 from support.cluster.racks import kill, set_phase
 from support.patience import eventually
@@ -75,7 +74,7 @@ async def test_restarted_jobs_are_placed_again(place):
 
     await eventually(restarted, LIMIT_S, poll_s=0.1)
     await place.placed(jobs=3, pods=3)
-    assert (await place.jobset("js"))["status"]["restarts"] == 1
+    assert (await place.stored("js").status())["restarts"] == 1
     assert await place.site.rejections() == refused
 
 
@@ -161,7 +160,7 @@ async def test_misplaced_followers_are_repaired(place):
     now = {pod["metadata"]["uid"] for pod in await place.pods()}
     assert now & before == leaders
     assert len(await place.events(keys.PLACEMENT_VIOLATION_REASON)) >= 2
-    assert (await place.jobset("js"))["status"]["restarts"] == 0
+    assert (await place.stored("js").status())["restarts"] == 0
     assert site.requests["apply pods/status"] + site.requests["patch pods/status"] >= 6
 
 
@@ -205,12 +204,7 @@ async def test_follower_is_placed_when_its_leader_has_succeeded(place):
     await eventually(replaced, LIMIT_S, poll_s=0.1)
     for pod in await place.pods():
         await set_phase(admin, place.name, pod["metadata"]["name"], "Succeeded")
-
-    async def completed() -> bool:
-        conditions = (await place.jobset("js"))["status"].get("conditions", ())
-        return any(each["type"] == "Completed" for each in conditions)
-
-    await eventually(completed, LIMIT_S, poll_s=0.1)
+    await place.stored("js").reaches_condition("Completed")
 
 
 async def test_pods_follow_the_node_selector_strategy(place):
@@ -256,15 +250,10 @@ async def test_resumed_pods_are_placed_again(place):
     """A suspended JobSet has no pods; when it is resumed, its pods are placed as at first."""
     await place.create("js", 1, 3)
     await eventually(lambda: _is(place.held(), 2), LIMIT_S, poll_s=0.1)
-
-    async def set_suspend(value: bool) -> None:
-        body = {"spec": {"suspend": value}}
-        await place.site.admin.merge_patch(JobSet, place.name, "js", body)
-
-    await set_suspend(True)
+    await place.stored("js").change({"spec": {"suspend": True}})
     await eventually(lambda: _is(place.read(Pod.RESOURCE), []), LIMIT_S, poll_s=0.1)
     await place.racks("a")
-    await set_suspend(False)
+    await place.stored("js").change({"spec": {"suspend": False}})
     await place.placed(jobs=1, pods=3)
 
 
@@ -307,12 +296,7 @@ class Spares:
                 await self.place.site.admin.merge_patch(
                     Pod, self.place.name, pod["metadata"]["name"], body
                 )
-
-        async def lifted():
-            status = (await self.place.jobset("js"))["status"]
-            return status.get("syncedEpoch") == epoch
-
-        await eventually(lifted, LIMIT_S, poll_s=0.1)
+        await self.place.stored("js").reaches_epoch(epoch)
 
     async def pod(self, job, index):
         """Return the pod of an index of a Job; ``None`` while there is none."""
@@ -357,7 +341,7 @@ async def test_successor_stays_with_its_job_when_a_pod_of_a_job_with_spares_fail
     assert (len(before - after), len(after - before)) == (1, 1)
     if index < 2:  # the spare has the seat, or gets it with this lift
         await spares.lift(2)
-        record = (await place.jobset("js"))["status"]["inPlaceRestart"]
+        record = (await place.stored("js").status())["inPlaceRestart"]
         taken = [(one["job"], one["seat"], one["podIndex"]) for one in record.get("takenSeats", ())]
         assert taken in ([], [("js-w-0", index, 2)])
 
@@ -373,7 +357,7 @@ async def test_leader_waits_for_its_rack_when_its_node_is_lost(place):
     live = {(await spares.pod(0, index))["metadata"]["uid"] for index in (1, 2)}
     await place.unschedulable(1)
     await spares.lift(2)
-    (taken,) = (await place.jobset("js"))["status"]["inPlaceRestart"]["takenSeats"]
+    (taken,) = (await place.stored("js").status())["inPlaceRestart"]["takenSeats"]
     assert (taken["seat"], taken["podIndex"]) == (0, 2)
     assert live == {(await spares.pod(0, index))["metadata"]["uid"] for index in (1, 2)}
 
@@ -397,7 +381,7 @@ async def test_spare_job_works_in_its_own_rack_when_another_job_loses_a_pod(plac
     await spares.fail(0, 1)
     await place.unschedulable(1)
     await spares.lift(2)
-    record = (await place.jobset("js"))["status"]["inPlaceRestart"]
+    record = (await place.stored("js").status())["inPlaceRestart"]
     assert record["takenJobs"] == [{"job": "js-w-0", "holder": "js-w-2"}]
 
     await place.capacity(lost, cpu="64")

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 
 from support.admission.forms import with_value
+from support.cluster import objects
 from support.cluster.json_api import send
 
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
@@ -21,12 +22,7 @@ def job(name: str = "w", replicas: int = 1, *, pod=None, spec=None, **fields) ->
 
 
 def jobset(*jobs: dict, name: str = "js", **spec) -> dict:
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": list(jobs or (job(),)), **spec},
-    }
+    return objects.jobset(name, *(jobs or [job()]), **spec)
 
 
 class Api:

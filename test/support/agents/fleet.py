@@ -8,17 +8,21 @@ that starts.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from jobsetpy import aio
 from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
-from jobsetpy.errors import ApiError, TransportError
 from support import patience
 from support.cluster.follow import following
+from support.cluster.json_api import insist
+from support.cluster.objects import in_place_jobset
+from support.restarts.epoch_reports import pod_names
 
 
 class SimulatedAgent:
@@ -48,18 +52,26 @@ class Fleet:
         self.status: tuple[int, int] = (0, 0)
         self.history: list[tuple[int, int]] = []
         self.uid = ""
-        self.news = asyncio.Event()
+        self.news = patience.News()
         self._tasks: aio.Supervisor | None = None
 
-    async def run(self, pods: list[str]) -> None:
-        """Start an agent for each pod and serve them until cancelled."""
-        async with aio.supervise() as tasks:
-            self._tasks = tasks
-            for pod in pods:
-                self.agents[pod] = SimulatedAgent(pod)
-            scope = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
-            async with following(self.client, JobSet, self._see, **scope):
-                await asyncio.Event().wait()
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def serving(
+        cls, client: Client, namespace: str, jobs: int, pods: int
+    ) -> AsyncIterator[Fleet]:
+        """Create the JobSet ``gang``, and serve an agent for each of its pods within the block."""
+        await client.create(JobSet, namespace, in_place_jobset("gang", jobs=jobs, pods=pods))
+        fleet = cls(client, namespace, "gang")
+        # The Job controller may still be in a back-off from the API server's last crash.
+        names = await pod_names(client, namespace, jobs * pods, 120)
+        fleet.agents = {name: SimulatedAgent(name) for name in names}
+        scope = {"namespace": namespace, "field_selector": f"metadata.name={fleet.name}"}
+        async with (
+            aio.supervise() as fleet._tasks,
+            following(client, JobSet, fleet._see, **scope),
+        ):
+            yield fleet
 
     def fail(self, pod: str) -> None:
         """Fail the pod's worker: the kubelet restarts its containers, agent first."""
@@ -72,10 +84,7 @@ class Fleet:
     async def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait until a condition of the fleet holds."""
         try:
-            async with patience.timeout(timeout_s):
-                while not condition():
-                    self.news.clear()
-                    await self.news.wait()
+            await self.news.until(condition, timeout_s)
         except TimeoutError:
             epochs = sorted(a.stored for a in self.agents.values())
             raise AssertionError(
@@ -122,34 +131,25 @@ class Fleet:
 
     async def _join(self, agent: SimulatedAgent, life: int) -> None:
         """Read the JobSet consistently, as a new agent does."""
-        while agent.lives == life:
-            try:
-                jobset = await self.client.get(
-                    JobSet, self.namespace, self.name, timeout_s=patience.scaled(10)
-                )
-            except (ApiError, TransportError):
-                await asyncio.sleep(0.2)
-                continue
-            status = jobset.status
-            if agent.lives == life:
-                self._act(
-                    agent,
-                    agent.barrier.observe(
-                        jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
-                    ),
-                )
-            return
+        read = functools.partial(self.client.get, JobSet, self.namespace, self.name)
+        jobset = await self._insist(agent, life, read)
+        if jobset is not None and agent.lives == life:
+            status, uid = jobset.status, jobset.metadata.uid
+            seen = agent.barrier.observe(uid, status.synced_epoch, status.deprecated_epoch)
+            self._act(agent, seen)
 
     async def _store(self, agent: SimulatedAgent, life: int, epoch: int) -> None:
         body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
-        while agent.lives == life:
-            try:
-                await self.client.merge_patch(
-                    ChildPod, self.namespace, agent.pod, body, timeout_s=patience.scaled(10)
-                )
-            except (ApiError, TransportError):
-                await asyncio.sleep(0.2)
-                continue
+        patch = functools.partial(
+            self.client.merge_patch, ChildPod, self.namespace, agent.pod, body
+        )
+        if await self._insist(agent, life, patch) is not None:
             agent.stored = max(agent.stored, epoch)
             self.news.set()
-            return
+
+    @staticmethod
+    async def _insist(agent: SimulatedAgent, life: int, request: Callable[..., Any]) -> Any:
+        limit_s = patience.scaled(10)
+        return await insist(
+            request, wanted=lambda: agent.lives == life, unless=(), timeout_s=limit_s
+        )

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 
+from hack.cluster import Cluster
+from hack.images.training import framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import JobSet
-from support import patience
-from support.agents.training_kit import NAMESPACE, Training, manifest
-from support.cluster.json_api import exists
+from support.agents.training_kit import NAMESPACE, Training, cordon, manifest
+from support.cluster.install import connected, install_manager
+from support.cluster.json_api import StoredJobSet
 from support.cluster.processes import pod_host_name
-from support.restarts.scenario import install_agents
+from support.restarts.scenario import build_images, install_agents, manager_ready
 
 SEATS = 2
+LOST = "node-2"
+"""Node that takes a single pod, for tests that lose it."""
 
 
-class Group:
+def training_nodes() -> Cluster:
+    """Return a cluster with two nodes, of which ``LOST`` takes a single pod."""
+    images = [*build_images(), framework_image("jax")]
+    config = {LOST: {"maxPods": 1}}
+    return Cluster(nodes=2, dns=True, images=images, kubelet_config=config, timeout_s=240)
+
+
+@asynccontextmanager
+async def managed_training_nodes(cluster: Cluster):
+    """Yield a client of that cluster, with a manager on the node that stays."""
+    async with connected(cluster.kubeconfig) as client:
+        await cordon(client, LOST, cordoned=True)
+        await install_manager(client)
+        await manager_ready(client)
+        await cordon(client, LOST, cordoned=False)
+        yield client
+
+
+class Group(StoredJobSet):
     """A JobSet of two seats, with its ranks and its status."""
 
     def __init__(self, client, name, training):
-        self.client = client
-        self.name = name
+        super().__init__(client, NAMESPACE, name)
         self.training = training
 
     async def record(self):
         """Return the status of its restarts in place."""
-        jobset = await self.client.get(JobSet, NAMESPACE, self.name)
-        return jobset.status.in_place_restart
+        return (await self.jobset()).status.in_place_restart
 
     async def seats(self):
         """Return the holders of taken seats by seat."""
         return {one.seat: one.pod for one in (await self.record()).taken_seats}
-
-    async def ready_spares(self, count):
-        """Wait until the status has a number of ready spares; return the status."""
-        async with patience.timeout(120):
-            while (found := await self.record()) is None or found.ready_spares != count:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-        return found
 
     async def pod_of(self, host):
         """Return the name of the pod with a host name that is not being deleted."""
@@ -69,21 +80,8 @@ async def running(
     if whole_jobs:
         body["metadata"]["annotations"][keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(spares)
         body["spec"]["replicatedJobs"][0]["replicas"] = 1 + spares
-    await client.create(JobSet, NAMESPACE, body)
-    try:
-        await training.stepping(0, 120)
-        group = Group(client, name, training)
-        await group.ready_spares(spares * SEATS if whole_jobs else spares)
+    group = Group(client, name, training)
+    async with group.living(body):
+        await training.stepping(0, 180)
+        await group.reaches_spares(spares * SEATS if whole_jobs else spares)
         yield group
-    finally:
-        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
-        await gone(client, name)
-
-
-async def gone(client, name):
-    """Wait until the JobSet and its pods are deleted."""
-
-    async def deleted():
-        return not await exists(client, JobSet.RESOURCE.path(NAMESPACE, name))
-
-    await patience.eventually(deleted, 120, poll_s=0.1)

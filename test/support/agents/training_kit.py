@@ -20,6 +20,10 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.client import Client
 from support import patience
 from support.cluster.install import ROOT
+from support.cluster.manager_process import cpu_seconds
+from support.cluster.objects import jobset, replicated_job
+from support.cluster.objects import spread as spread_of
+from support.cluster.processes import processes
 
 NAMESPACE = "default"
 PROGRAMS = ROOT / "bench"
@@ -142,35 +146,16 @@ def manifest(
         ],
     }
     if spread:
-        pod["topologySpreadConstraints"] = [
-            {
-                "topologyKey": "kubernetes.io/hostname",
-                "maxSkew": 1,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {keys.JOBSET_NAME: name}},
-            }
-        ]
-    job: dict[str, Any] = {
-        "completionMode": "Indexed",
-        "parallelism": pods + more,
-        "completions": pods + more,
-        "template": {"spec": pod},
-    }
+        pod["topologySpreadConstraints"] = spread_of({keys.JOBSET_NAME: name})
+    job: dict[str, Any] = {"completionMode": "Indexed"}
     policy: dict[str, Any] = {"maxRestarts": 1000}
     if mode == "recreate" or mode in ELASTIC:
         # Elastic agents must be replaced pod by pod; otherwise the first failure fails the Job.
         job["backoffLimit"] = 0 if mode == "recreate" else 1000
     else:
         policy["restartStrategy"] = keys.IN_PLACE_RESTART
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "failurePolicy": policy,
-            "replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": job}}],
-        },
-    }
+    item = replicated_job(pod, pods + more, replicas=1, **job)
+    return jobset(name, item, annotations=annotations, failurePolicy=policy)
 
 
 def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> str:
@@ -220,6 +205,11 @@ class Training:
         """Return the last step of rank 0."""
         return int((self.folder / "step-0").read_text().strip() or 0)
 
+    async def advances(self, steps: int, limit_s: float) -> None:
+        """Wait until rank 0 has made more than this number of further steps."""
+        begun = self.step()
+        await patience.eventually(lambda: self.step() > begun + steps, limit_s)
+
     async def stepping(self, since: float, limit_s: float) -> dict[int, dict[str, Any]]:
         """Return each rank's run, once all have made a step after a time."""
         async with patience.timeout(limit_s):
@@ -234,9 +224,9 @@ class Training:
         CPU for a while. The process ids are those of this machine.
         """
         async with patience.timeout(START_LIMIT_S):
-            before: dict[str, tuple[int, int]] = {}
+            before: dict[str, tuple[int, float]] = {}
             while True:
-                found = {host: (pid, cpu_time(pid)) for host, pid in self._unreleased().items()}
+                found = {host: (pid, _cpu_of(pid)) for host, pid in self._unreleased().items()}
                 if len(found) == self.pods and found == before:
                     return {host: pid for host, (pid, _) in found.items()}
                 before = found
@@ -245,24 +235,18 @@ class Training:
     def _unreleased(self) -> dict[str, int]:
         workers = {run["host"]: run["pid"] for run in self.runs().values()}
         found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                environ = (folder / "environ").read_bytes().split(b"\0")
-                if not any(each.startswith(b"JOBSET_STANDBY_FD=") for each in environ):
-                    continue
-                host = next((h for h in workers if f"HOSTNAME={h}".encode() in environ), "")
-                inner = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0]
-                if host and inner.split()[-1] != str(workers[host]):
-                    found[host] = int(folder.name)
+        for each in processes():
+            if any(variable.startswith(b"JOBSET_STANDBY_FD=") for variable in each.environ):
+                host = next((h for h in workers if f"HOSTNAME={h}".encode() in each.environ), "")
+                if host and each.inner != workers[host]:
+                    found[host] = each.pid
         return found
 
 
-def cpu_time(process: int) -> int:
-    """Return the CPU time of a process in clock ticks; -1 if it has ended."""
+def _cpu_of(process: int) -> float:
     with suppress(OSError):
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-    return -1
+        return cpu_seconds(process)
+    return -1.0  # it has ended
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

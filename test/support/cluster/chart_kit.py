@@ -2,20 +2,14 @@
 
 import json
 import os
-import ssl
-import subprocess
 import tempfile
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import yaml
 
-from hack.generate import update_crds
-from support import patience
+from support import commands, patience
 from support.cluster.install import CLUSTER_SCOPED, path_of
+from support.cluster.raw_api import RawApi
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "charts" / "jobsetpy"
@@ -93,14 +87,8 @@ class Helm:
                 json.dump(values, file)
                 file.flush()
                 arguments = (*arguments, "--values", file.name)
-            return subprocess.run(
-                [self.program, *arguments],
-                env=self.env,
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=patience.scaled(120),
+            return commands.run(
+                self.program, *arguments, timeout_s=120, env=self.env, cwd=self.folder
             )
 
     def ok(self, *arguments, values=None):
@@ -134,84 +122,40 @@ class Kube:
     """Requests of the administrator of a cluster."""
 
     def __init__(self, kubeconfig):
-        self.server, self.tls, self.token = update_crds.from_kubeconfig(kubeconfig)
-
-    def send(self, method, path, body=None, content_type="application/json", **query):
-        """Return status, body and warnings; repeat the request while the API server is overloaded."""
-        deadline = time.monotonic() + patience.scaled(LIMIT_S)
-        while True:
-            answer = self._send(method, path, body, content_type, query)
-            if answer[0] != 429 or time.monotonic() > deadline:
-                return answer
-            time.sleep(POLL_S)
+        self.send = RawApi(kubeconfig)
 
     def served(self, path):
         """Wait until a newly defined kind is served."""
         patience.wait_for(lambda: self.get(path) is not None, LIMIT_S, poll_s=POLL_S)
 
-    def _send(self, method, path, body, content_type, query):
-        url = f"{self.server}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        headers = {"Content-Type": content_type}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, headers, method=method)
-        try:
-            with urllib.request.urlopen(
-                request, timeout=patience.scaled(30), context=self.tls
-            ) as response:
-                return response.status, json.load(response), response.headers.get_all("Warning", [])
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error), []
-        except ssl.SSLError as error:
-            raise AssertionError(f"{url}: {error}") from error
-
     def get(self, path):
         """Return an object, or None."""
-        status, body, _ = self.send("GET", path)
-        assert status in {200, 404}, body
-
-        return body if status == 200 else None
+        answer = self.send("GET", path)
+        return None if answer.status == 404 else answer.accepted()
 
     def text(self, path):
         """Return the text at a path."""
-        request = urllib.request.Request(
-            f"{self.server}{path}", headers={"Authorization": f"Bearer {self.token}"}
-        )
-        with urllib.request.urlopen(
-            request, timeout=patience.scaled(30), context=self.tls
-        ) as response:
-            return response.read().decode()
+        answer = self.send("GET", path, accept="*/*")
+        assert answer.status == 200, answer.text
+
+        return answer.text
 
     def merge(self, path, body):
         """Return an object after a merge patch."""
-        status, body, _ = self.send("PATCH", path, body, "application/merge-patch+json")
-        assert status == 200, body
-
-        return body
+        merge = "application/merge-patch+json"
+        return self.send("PATCH", path, body, content_type=merge).accepted()
 
     def apply(self, document, namespace="default", **query):
         """Server-side apply; unknown fields and warnings are errors."""
-        status, body, warnings = self.send(
-            "PATCH",
-            path_of(document, namespace),
-            document,
-            "application/apply-patch+yaml",
-            fieldManager="test",
-            force="true",
-            fieldValidation="Strict",
-            **query,
-        )
-        assert status in {200, 201}, body.get("message")
-        assert warnings == []
+        answer = self.send.apply(path_of(document, namespace), document, **query)
+        assert answer.warnings == []
 
-        return body
+        return answer.accepted()
 
     def delete(self, document):
         """Delete an object if it exists."""
-        status, body, _ = self.send("DELETE", path_of(document))
-        assert status in {200, 202, 404}, body
+        answer = self.send("DELETE", path_of(document))
+        assert answer.status in {200, 202, 404}, answer.message
 
     path = staticmethod(path_of)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import yaml
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client
+from jobsetpy.client import Client, connect
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
 from support import patience
 from support.cluster.json_api import exists, send
@@ -31,6 +31,14 @@ MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
 AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
 GROUP_FLAGS = ["--group-scheduling-image=localhost/shell:1"]
 """Pods of startup groups without a token wait by a shell."""
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig: str | Path, **settings: Any) -> AsyncIterator[Client]:
+    """Yield a client of a cluster, which is closed with the block."""
+    client = await connect(kubeconfig=str(kubeconfig), **settings)
+    async with contextlib.aclosing(client):
+        yield client
 
 
 async def apply_manifest(client: Client, path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
-from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSetStatus
+from jobsetpy.api.meta import Condition
 from jobsetpy.client import Client, HttpRequest, HttpResponse
-from jobsetpy.errors import NotFoundError
+from jobsetpy.errors import ApiError, NotFoundError, TransportError
 from support.patience import eventually
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+T = TypeVar("T")
 
 
 async def exchange(
@@ -67,6 +71,33 @@ async def exists(client: Client, path: str) -> bool:
     return True
 
 
+async def insist(
+    request: Callable[..., Awaitable[T]],
+    *,
+    wanted: Callable[[], bool] = lambda: True,
+    unless: tuple[type[ApiError], ...] = (NotFoundError,),
+    **options: Any,
+) -> T | None:
+    """Send a request until it succeeds, for example while the API server is away.
+
+    Args:
+        request: sends it, with ``options``.
+        wanted: checked before each attempt.
+        unless: errors that end the attempts.
+
+    Returns:
+        The answer; ``None`` after one of these errors, or when it is not wanted any longer.
+    """
+    while wanted():
+        try:
+            return await request(**options)
+        except unless:
+            return None
+        except (ApiError, TransportError):
+            await asyncio.sleep(0.3)
+    return None
+
+
 class StoredJobSet:
     """A JobSet in a namespace, read from the API server.
 
@@ -82,6 +113,71 @@ class StoredJobSet:
         self.client = client
         self.namespace = namespace
         self.name = name
+
+    async def jobset(self) -> JobSet:
+        """Return the JobSet."""
+        return await self.client.get(JobSet, self.namespace, self.name)
+
+    async def reaches(self, check: Callable[[JobSetStatus], T], seconds: float = 30.0) -> T:
+        """Wait until a check of the status returns a true result; return that."""
+
+        async def checked() -> T:
+            found = check(status := (await self.jobset()).status)
+            assert found, status
+            return found
+
+        return await eventually(checked, seconds)
+
+    async def is_gone(self) -> bool:
+        """Return whether the JobSet has been deleted."""
+        return not await exists(self.client, JobSet.RESOURCE.path(self.namespace, self.name))
+
+    @contextlib.asynccontextmanager
+    async def living(self, body: dict) -> AsyncIterator[None]:
+        """Create the JobSet; at the end of the block, delete it and wait until its pods are gone."""
+        await self.client.create(JobSet, self.namespace, body)
+        try:
+            yield
+        finally:
+            await self.client.delete(JobSet, self.namespace, self.name, propagation="Foreground")
+            await eventually(self.is_gone, 120)
+
+    @contextlib.asynccontextmanager
+    async def deleted(self) -> AsyncIterator[None]:
+        """Delete the JobSet at the end of the block."""
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):
+                await self.client.delete(
+                    JobSet, self.namespace, self.name, propagation="Background"
+                )
+
+    async def reaches_epoch(self, epoch: int, seconds: float = 30.0) -> None:
+        """Wait until the pods of an epoch may run."""
+        await self.reaches(lambda status: status.synced_epoch == epoch, seconds)
+
+    async def reaches_spares(self, count: int, seconds: float = 120.0) -> InPlaceRestartStatus:
+        """Wait until the restarts in place have a number of ready spares; return their status."""
+
+        def found(status: JobSetStatus) -> InPlaceRestartStatus | None:
+            record = status.in_place_restart
+            return record if record is not None and record.ready_spares == count else None
+
+        return await self.reaches(found, seconds)
+
+    async def reaches_condition(
+        self, kind: str, text: str = "", seconds: float = 30.0
+    ) -> Condition:
+        """Wait until a condition with a text in its message is true; return it."""
+
+        def found(status: JobSetStatus) -> Condition | None:
+            true = (
+                each for each in status.conditions if (each.type, each.status) == (kind, "True")
+            )
+            return next((each for each in true if text in each.message), None)
+
+        return await self.reaches(found, seconds)
 
     async def read(self, cls: Any, name: str) -> Any:
         """Return an object as JSON."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import yaml
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Shown
-from support import patience
+from support.commands import run
 
 LIMIT_S = 120.0
 
@@ -37,15 +36,8 @@ class Kubectl:
         Raises:
             AssertionError: it fails.
         """
-        done = subprocess.run(
-            [self._program, *words],
-            env=self._env,
-            input=None if documents is None else yaml.safe_dump_all(documents),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience.scaled(LIMIT_S),
-        )
+        text = None if documents is None else yaml.safe_dump_all(documents)
+        done = run(self._program, *words, timeout_s=LIMIT_S, env=self._env, input=text)
         assert done.returncode == 0, f"kubectl {' '.join(words)}:\n{done.stderr[-3000:]}"
         return done.stdout
 

@@ -14,9 +14,11 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from jobsetpy.client import Client
 from support import patience
+from support.cluster.account import manager_kubeconfig
 
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 READY_TIMEOUT_S = 60.0
@@ -124,8 +126,9 @@ class ManagerProcess:
         await self.process.wait()
 
     async def stop(self) -> int:
-        """End it with SIGTERM; return its exit code."""
-        assert self.process is not None
+        """End it with SIGTERM, if it runs; return its exit code, 0 if it never ran."""
+        if self.process is None:
+            return 0
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -151,15 +154,14 @@ class ManagerProcess:
 
     def peak_mb(self) -> float:
         """Return the largest resident size so far, in MB."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024 / 1e6
-        return 0.0
+        return memory_mb(self.pid, "VmHWM")
 
     def rss_mb(self) -> float:
         """Return the current resident size, in MB."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGESIZE") / 1e6
+        return memory_mb(self.pid, "VmRSS")
+
+
+P = TypeVar("P", bound=ManagerProcess)
 
 
 class ProgramProcess(ManagerProcess):
@@ -174,23 +176,56 @@ class ProgramProcess(ManagerProcess):
 
 
 @contextlib.asynccontextmanager
-async def manager_process(
-    kubeconfig: str | Path, log: Path, *arguments: str
-) -> AsyncIterator[ManagerProcess]:
-    """Run a manager, which is ready on entry and stopped on exit."""
-    manager = ManagerProcess(kubeconfig, log, *arguments)
+async def stopping(*processes: ManagerProcess) -> AsyncIterator[None]:
+    """Stop processes at the end of the block, those that were started."""
     try:
-        await manager.start()
-        yield manager
+        yield
     finally:
-        if manager.process is not None:
-            await manager.stop()
+        for one in processes:
+            await one.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(process: P) -> AsyncIterator[P]:
+    """Run a process, which is ready on entry and stopped on exit."""
+    async with stopping(process):
+        await process.start()
+        yield process
+
+
+def manager_process(
+    kubeconfig: str | Path, log: Path, *arguments: str, **given: Any
+) -> contextlib.AbstractAsyncContextManager[ManagerProcess]:
+    """Run a manager; arguments of ``ManagerProcess``."""
+    return running(ManagerProcess(kubeconfig, log, *arguments, **given))
+
+
+@contextlib.asynccontextmanager
+async def own_manager(
+    client: Client, kubeconfig: str | Path, folder: Path, *arguments: str
+) -> AsyncIterator[ManagerProcess]:
+    """Run a manager with its own account, as ``manager_process`` does.
+
+    Args:
+        client: an administrator's.
+        kubeconfig: of the API server.
+        folder: for its kubeconfig and its log.
+    """
+    own = await manager_kubeconfig(client, kubeconfig, folder)
+    async with manager_process(own, folder / "manager.log", *arguments) as manager:
+        yield manager
 
 
 def cpu_seconds(pid: int) -> float:
     """Return user and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
+
+
+def memory_mb(pid: int, field: str) -> float:
+    """Return a size from ``/proc/PID/status`` in MB, such as ``VmRSS``; 0 if it has ended."""
+    found = Path(f"/proc/{pid}/status").read_text().partition(f"{field}:")[2].split()
+    return int(found[0]) * 1024 / 1e6 if found else 0.0
 
 
 def free_port() -> int:

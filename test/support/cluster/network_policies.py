@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from hack.cluster._requirements import program, require_programs
 from jobsetpy.client import Client
 from support import patience
 from support.cluster.json_api import send
+from support.commands import run
 
 Json = dict[str, Any]
 PERIOD_S = 0.2
@@ -118,15 +118,8 @@ async def nft(cluster: Cluster, node: str, text: str) -> str:
     """Run commands of nftables in a node's network namespace; return what they print."""
     require_programs({"nft": "nftables"})
     network = f"--net=/proc/{cluster._init_of(node)}/ns/net"
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [str(program("nsenter")), network, "--", str(program("nft")), "-f", "-"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(20),
-    )
+    words = (program("nsenter"), network, "--", program("nft"), "-f", "-")
+    done = await asyncio.to_thread(run, *words, timeout_s=20, input=text)
     assert done.returncode == 0, f"nft: {done.stderr}\n{text}"
     return done.stdout
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
 
 RESTRICTED_POD = {
     "runAsNonRoot": True,
@@ -22,22 +24,43 @@ def shell_worker(script: str, **fields: Any) -> dict[str, Any]:
     return {"name": "worker", **image, "command": ["sh", "-c", script], **fields}
 
 
+def spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Topology spread constraints by which pods with these labels prefer different nodes."""
+    how = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+    selector = {"matchLabels": dict(labels)}
+    return [{"topologyKey": "kubernetes.io/hostname", **how, "labelSelector": selector}]
+
+
 def replicated_job(
-    pod: dict[str, Any], pods: int | None = None, *, name: str = "w", **job: Any
+    pod: Mapping[str, Any],
+    pods: int | None = None,
+    *,
+    name: str = "w",
+    replicas: int | None = None,
+    **job: Any,
 ) -> dict[str, Any]:
     """A ReplicatedJob with a pod spec; ``pods`` is the parallelism and number of completions."""
     counts = {} if pods is None else {"parallelism": pods, "completions": pods}
-    return {"name": name, "template": {"spec": {**counts, **job, "template": {"spec": pod}}}}
+    number = {} if replicas is None else {"replicas": replicas}
+    spec = {**counts, **job, "template": {"spec": pod}}
+    return {"name": name, **number, "template": {"spec": spec}}
 
 
 def jobset(
-    name: str, *jobs: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any
+    name: str,
+    *jobs: dict[str, Any],
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    **spec: Any,
 ) -> dict[str, Any]:
     """A JobSet as a user writes it."""
+    metadata: dict[str, Any] = {"name": name, "annotations": annotations or {}}
+    if labels:
+        metadata["labels"] = labels
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": JobSet.RESOURCE.api_version,
         "kind": "JobSet",
-        "metadata": {"name": name, "annotations": annotations or {}},
+        "metadata": metadata,
         "spec": {"replicatedJobs": list(jobs), **spec},
     }
 
@@ -50,32 +73,20 @@ def in_place_jobset(
     Successive restarts wait only if ``backoff`` says so.
     """
     container = {"name": "worker", "image": "test.invalid/worker:1"}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: backoff}},
-        "spec": {
-            "failurePolicy": {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All"},
-            "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
-            "replicatedJobs": [
-                {
-                    "name": "w",
-                    "replicas": jobs,
-                    "template": {
-                        "spec": {
-                            "parallelism": pods,
-                            "completions": pods,
-                            "completionMode": "Indexed",
-                            "backoffLimit": keys.INT32_MAX,
-                            "podReplacementPolicy": "Failed",
-                            "template": {
-                                "spec": {"restartPolicy": "Never", "containers": [container]}
-                            },
-                        }
-                    },
-                }
-            ],
-        },
-    }
+    item = replicated_job(
+        {"restartPolicy": "Never", "containers": [container]},
+        pods,
+        replicas=jobs,
+        completionMode="Indexed",
+        backoffLimit=keys.INT32_MAX,
+        podReplacementPolicy="Failed",
+    )
+    return jobset(
+        name,
+        item,
+        annotations={keys.RESTART_BACKOFF_ANNOTATION: backoff},
+        failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
+        network={"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        successPolicy={"operator": "All"},
+        startupPolicy={"startupPolicyOrder": "AnyOrder"},
+    )

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from jobsetpy import aio
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, NotFoundError
+from support.cluster import pod_status
 from support.cluster.follow import following
 from support.cluster.racks import kill, make_node
 
 PREFIX = "played-"
-IMAGE = {"name": "c", "image": "c", "imageID": "c"}
 
 
 class PlayedNodes:
@@ -85,21 +84,10 @@ class PlayedNodes:
             self._tasks.start(self._run(pod), name=f"start of {meta.name}")
 
     async def _run(self, pod: Pod) -> None:
-        ready = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready")]
-        state = {"running": {"startedAt": _now()}}
-        container = {**IMAGE, "ready": True, "restartCount": 0, "state": state}
-        await self._report(
-            pod, {"phase": "Running", "conditions": ready, "containerStatuses": [container]}
-        )
+        await self._report(pod, pod_status.running("c"))
 
     async def _end(self, pod: Pod, code: int) -> None:
-        # The end is long ago, so that the Job controller creates the next pod without a back-off.
-        state = {"terminated": {"exitCode": code, "finishedAt": "2020-01-01T00:00:00Z"}}
-        container = {**IMAGE, "ready": False, "restartCount": 0, "state": state}
-        phase = "Failed" if code else "Succeeded"
-        await self._report(
-            pod, {"phase": phase, "conditions": [], "containerStatuses": [container]}
-        )
+        await self._report(pod, pod_status.ended(code, "c"))
 
     async def _remove(self, pod: Pod) -> None:
         if pod.status.phase not in {"Failed", "Succeeded"}:
@@ -113,7 +101,3 @@ class PlayedNodes:
             await self._client.merge_patch(
                 Pod, meta.namespace, meta.name, {"status": status}, subresource="status"
             )
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -24,19 +24,19 @@ class Process:
         pid: its id on this machine.
         command: its command line; words end with a zero byte.
         environ: its variables, as ``NAME=VALUE``.
-        is_first: True for its container's first process. The parent of a new process has the same
-                command line for a moment, but is not the first.
+        inner: its id in its container. 1 is the container's first process; the parent of a new
+            process has the same command line for a moment, but is not the first.
         mounts: its ``/proc/PID/mountinfo``.
     """
 
     pid: int
     command: bytes
     environ: list[bytes]
-    is_first: bool
+    inner: int
     mounts: str
 
 
-def processes(text: str, cluster: Cluster | None = None) -> Iterator[Process]:
+def processes(text: str = "", cluster: Cluster | None = None) -> Iterator[Process]:
     """Return all processes with ``text`` in their command line, in ``cluster`` if it is given."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -45,11 +45,12 @@ def processes(text: str, cluster: Cluster | None = None) -> Iterator[Process]:
                 continue
             environ = (folder / "environ").read_bytes().split(b"\0")
             ids = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+            inner = int(ids[-1]) if ids else 0
             mounts = (folder / "mountinfo").read_text()
         except OSError:
             continue  # it has just ended
         if cluster is None or f"/{cluster.folder.name}/" in mounts:
-            yield Process(int(folder.name), command, environ, ids[-1:] == ["1"], mounts)
+            yield Process(int(folder.name), command, environ, inner, mounts)
 
 
 def process_of(pod: Pod, text: str = "", *, first: bool = True) -> int:
@@ -65,12 +66,31 @@ def process_of(pod: Pod, text: str = "", *, first: bool = True) -> int:
     hosts = {f"HOSTNAME={name}".encode() for name in (meta.name, pod_host_name(pod))}
     for each in processes(text):
         if (
-            each.is_first is first
+            (each.inner == 1) is first
             and not hosts.isdisjoint(each.environ)
             and f"/pods/{meta.uid}/" in each.mounts
         ):
             return each.pid
     raise LookupError(f"no such process of pod {meta.name} runs on this machine")
+
+
+def process_in(host: str, inner: int, variable: str = "") -> int:
+    """Return the process id on this machine of a process with a known number in its container.
+
+    Args:
+        host: the pod's host name.
+        inner: the number.
+        variable: ``NAME=VALUE`` in the environment of the process only: processes of the pod's
+            other containers have the same numbers.
+
+    Raises:
+        LookupError: it does not run.
+    """
+    marks = {mark.encode() for mark in (f"HOSTNAME={host}", variable) if mark}
+    for each in processes():
+        if each.inner == inner and marks <= set(each.environ):
+            return each.pid
+    raise LookupError(f"process {inner} of pod {host} does not run on this machine")
 
 
 def pod_host_name(pod: Pod) -> str:

@@ -16,8 +16,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError
+from support.cluster import pod_status
 from support.cluster.follow import following
 from support.cluster.json_api import send
+from support.cluster.objects import jobset, replicated_job
 
 _CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110"}
 
@@ -94,18 +96,9 @@ def exclusive_jobset(
         "containers": [{"name": "c", "image": "test.invalid/c:1"}],
         **(pod_spec or {}),
     }
-    job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
-    job |= {**(job_spec or {}), "template": {"spec": pod}}
+    job = {"completionMode": "Indexed", **(job_spec or {})}
     marks = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: key, **(annotations or {})}
-    return {
-        "apiVersion": f"{keys.GROUP}/{keys.VERSION}",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": marks},
-        "spec": {
-            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": job}}],
-            **spec,
-        },
-    }
+    return jobset(name, replicated_job(pod, pods, replicas=jobs, **job), annotations=marks, **spec)
 
 
 @contextlib.asynccontextmanager
@@ -137,15 +130,11 @@ async def kubelets(client: Client) -> AsyncIterator[None]:
 
 
 async def set_phase(client: Client, namespace: str, name: str, phase: str) -> None:
-    """Let a pod run, succeed or fail.
-
-    Its end is long ago, so that the Job controller creates the next pod without a back-off.
-    """
+    """Let a pod run, succeed or fail."""
     status: dict[str, Any] = {"phase": phase}
     if phase in {"Failed", "Succeeded"}:
-        ended = {"exitCode": int(phase == "Failed"), "finishedAt": "2020-01-01T00:00:00Z"}
-        container = {"name": "c", "image": "c", "imageID": "c", "ready": False, "restartCount": 0}
-        status["containerStatuses"] = [{**container, "state": {"terminated": ended}}]
+        status = pod_status.ended(int(phase == "Failed"), "c")
+        del status["conditions"]  # DisruptionTarget remains, which pod failure policies read
     await client.merge_patch(Pod, namespace, name, {"status": status}, subresource="status")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -11,6 +14,7 @@ import yaml
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
+from jobsetpy.serving import x509
 from jobsetpy.serving.webhook_certificates import MutatingConfiguration, ValidatingConfiguration
 from support.cluster.install import CONFIG, apply_object
 
@@ -29,6 +33,26 @@ def webhook_settings(port: int, **fields: Any) -> WebhookSettings:
         "agent_image": "test.invalid/agent:1",
     }
     return WebhookSettings(**{**defaults, **fields})
+
+
+def write_certificate(folder: Path) -> tuple[x509.KeyPair, x509.KeyPair]:
+    """Write a certificate for loopback and its key into a folder; return its authority, and both."""
+    authority = x509.new_authority(datetime.now(UTC))
+    pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    return authority, pair
+
+
+def webhook_flags(port: int, folder: Path) -> tuple[str, ...]:
+    """Return a manager's flags for webhooks on loopback, with the certificate in a folder."""
+    address = f"--webhook-bind-address=127.0.0.1:{port}"
+    return "--webhooks", address, f"--webhook-cert-dir={folder}"
+
+
+def bundle_of(*authorities: x509.KeyPair) -> str:
+    """Return the authorities that a webhook's configuration has to trust."""
+    return base64.b64encode(b"".join(each.certificate for each in authorities)).decode()
 
 
 async def apply_webhooks(

@@ -9,7 +9,6 @@ with Cluster(scheduler_config=site.scheduler_config()) as cluster:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import yaml
 
 from jobsetpy.serving import x509
 from support.cluster.install import CONFIG
-from support.cluster.manager_process import ManagerProcess, free_port
+from support.cluster.manager_process import ManagerProcess, free_port, running
 
 SCHEDULER = "system:kube-scheduler"
 HOST = "127.0.0.1"
@@ -127,15 +126,8 @@ class CoschedulerProcess(ManagerProcess):
         super().__init__(kubeconfig, log, *site.arguments, *arguments, **given)
 
 
-@contextlib.asynccontextmanager
-async def coscheduler_process(
+def coscheduler_process(
     kubeconfig: str | Path, log: Path, site: ExtenderSite, *arguments: str, **given: Any
-) -> AsyncIterator[CoschedulerProcess]:
+) -> contextlib.AbstractAsyncContextManager[CoschedulerProcess]:
     """Run a coscheduler, which is ready (and leads) on entry and stopped on exit."""
-    process = CoschedulerProcess(kubeconfig, log, site, *arguments, **given)
-    try:
-        await process.start()
-        yield process
-    finally:
-        if process.process is not None:
-            await process.stop()
+    return running(CoschedulerProcess(kubeconfig, log, site, *arguments, **given))

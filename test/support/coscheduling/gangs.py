@@ -131,7 +131,7 @@ class Binds:
         self.group: dict[str, str] = {}
         self.lifted: dict[str, float] = {}
         self.ever = 0
-        self.news = asyncio.Event()
+        self.news = patience.News()
         self.checks: list[Callable[[], None]] = []
 
     @contextlib.asynccontextmanager
@@ -170,10 +170,7 @@ class Binds:
     async def wait(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         """Wait until a condition of the watched pods holds."""
         try:
-            async with patience.timeout(limit_s):
-                while not condition():
-                    self.news.clear()
-                    await self.news.wait()
+            await self.news.until(condition, limit_s)
         except TimeoutError:
             groups = sorted({self.group[name] for name in self.there})
             shown = {group: self.counts(group)[0] for group in groups}

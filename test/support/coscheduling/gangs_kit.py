@@ -49,7 +49,7 @@ class Gangs:
                 raise
             finally:
                 await self._clear()
-                await self.end(self.process)
+                await self.process.stop()
 
     async def _clear(self):
         await delete_all(self.client)
@@ -57,12 +57,6 @@ class Gangs:
         for name in self._nodes:
             with contextlib.suppress(JobSetPyError):
                 await self.client.delete(Node, "", name)
-
-    @staticmethod
-    async def end(process):
-        """End a process, which may have ended already."""
-        if process.process is not None:
-            await process.stop()
 
     # -- objects ------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Connected(Http2Client):
     def __init__(self, reader, writer):
         super().__init__()
         self._reader, self._writer = reader, writer
-        self.news = asyncio.Event()
+        self.news = patience.News()
 
     def flush(self):
         """Send pending bytes."""
@@ -107,18 +107,17 @@ class Connected(Http2Client):
 
     async def until(self, condition, limit_s=30.0):
         """Wait for a condition that received bytes may fulfill."""
-        async with patience.timeout(limit_s):
-            while not condition():
-                assert not self.closed, "the connection has ended"
-                self.news.clear()
-                await self.news.wait()
+
+        def holds():
+            found = condition()
+            assert found or not self.closed, "the connection has ended"
+            return found
+
+        await self.news.until(holds, limit_s)
 
     async def ended(self, limit_s=30.0):
         """Wait for the end of the connection."""
-        async with patience.timeout(limit_s):
-            while not self.closed:
-                self.news.clear()
-                await self.news.wait()
+        await self.news.until(lambda: self.closed, limit_s)
 
     async def read(self):
         """Process bytes until the end."""

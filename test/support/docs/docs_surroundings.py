@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from support import patience
+from support.commands import run
 from support.docs import docs_kit
 
 CLUSTER_KINDS = (
@@ -69,14 +70,7 @@ class Surroundings:
             self.before = self.names()
 
     def kubectl(self, *words, check=True):
-        return subprocess.run(
-            ["kubectl", *words],
-            env=self.env,
-            check=check,
-            capture_output=True,
-            text=True,
-            timeout=patience.scaled(180),
-        ).stdout
+        return run("kubectl", *words, timeout_s=180, check=check, env=self.env).stdout
 
     def names(self):
         default = self.kubectl("get", DEFAULT_KINDS, "-n", "default", "-o", "name")

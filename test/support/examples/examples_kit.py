@@ -5,7 +5,6 @@ pod's exit code to the JobSet's end is real.
 """
 
 import uuid
-from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
@@ -15,8 +14,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim, Pod, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
+from support.cluster import objects, pod_status
 from support.cluster.install import apply_object, create_usable_namespace
-from support.cluster.json_api import StoredJobSet, exists, send
+from support.cluster.json_api import StoredJobSet, send
 from support.patience import eventually
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -35,11 +35,6 @@ def manifests() -> list[str]:
 def documents(path: str) -> list[dict]:
     """Return the objects of a manifest."""
     return [each for each in yaml.safe_load_all((EXAMPLES / path).read_text()) if each]
-
-
-def now() -> str:
-    """Return the current time in the API's format."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Play(StoredJobSet):
@@ -78,7 +73,7 @@ class Play(StoredJobSet):
         for _ in range(2):
             for document in objects:
                 await play.apply(document)
-            generations.add((await play.jobset())["metadata"]["generation"])
+            generations.add((await play.stored())["metadata"]["generation"])
         assert generations == {1}
         return play
 
@@ -95,13 +90,9 @@ class Play(StoredJobSet):
 
     # -- objects ------------------------------------------------------------------------------
 
-    async def jobset(self) -> dict:
+    async def stored(self) -> dict:
         """Return the JobSet as JSON."""
         return await self.read(JobSet, self.name)
-
-    async def is_gone(self) -> bool:
-        """Return whether the JobSet has been deleted."""
-        return not await exists(self.client, JobSet.RESOURCE.path(self.namespace, self.name))
 
     async def jobs(self) -> dict[str, dict]:
         """Return all Jobs that are not being deleted."""
@@ -148,14 +139,7 @@ class Play(StoredJobSet):
         """Let all pods of these Jobs run and be ready."""
         for job in jobs:
             for pod in (await self.until_pods(job)).values():
-                running = {"running": {"startedAt": now()}}
-                conditions = [{"type": kind, "status": "True"} for kind in ("Ready", "Initialized")]
-                status = {
-                    "phase": "Running",
-                    "conditions": conditions,
-                    "containerStatuses": [_container(c, running) for c in _containers(pod)],
-                }
-                await self._pod_status(pod, status)
+                await self._pod_status(pod, pod_status.running(*_containers(pod)))
 
     async def exit(self, job: str, code: int, *, index: int = 0, disrupted: bool = False) -> None:
         """End one pod of a Job.
@@ -180,14 +164,9 @@ class Play(StoredJobSet):
                 await self._end(pod, 0)
 
     async def _end(self, pod: dict, code: int, *, disrupted: bool = False) -> None:
-        state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
         evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-        status = {
-            "phase": "Failed" if code else "Succeeded",
-            "conditions": [evicted] if disrupted else [],
-            "containerStatuses": [_container(c, state) for c in _containers(pod)],
-        }
-        await self._pod_status(pod, status)
+        status = pod_status.ended(code, *_containers(pod))
+        await self._pod_status(pod, status | ({"conditions": [evicted]} if disrupted else {}))
 
     # -- the stored objects -------------------------------------------------------------------
 
@@ -201,7 +180,7 @@ class Play(StoredJobSet):
 
     async def own_restarts(self, replicated: str) -> tuple[list[int], list[int]]:
         """Return the restarts of the single Jobs of a ReplicatedJob, and of those that count."""
-        stored = (await self.jobset())["status"]["replicatedJobsStatus"]
+        stored = (await self.stored())["status"]["replicatedJobsStatus"]
         (item,) = (each for each in stored if each["name"] == replicated)
         return item.get("jobRestarts", []), item.get("jobRestartsCountTowardsMax", [])
 
@@ -235,19 +214,9 @@ class Play(StoredJobSet):
         await self.change(mark)
         witness = f"w-{uuid.uuid4().hex[:6]}"
         pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
-        template = {"spec": {"suspend": True, "template": {"spec": pod}}}
-        await self.apply(
-            {
-                "apiVersion": "jobset.x-k8s.io/v1alpha2",
-                "kind": "JobSet",
-                "metadata": {"name": witness},
-                "spec": {
-                    "suspend": True,
-                    "network": {"enableDNSHostnames": False},
-                    "replicatedJobs": [{"name": "x", "template": template}],
-                },
-            }
-        )
+        job = objects.replicated_job(pod, name="x", suspend=True)
+        network = {"enableDNSHostnames": False}
+        await self.apply(objects.jobset(witness, job, suspend=True, network=network))
         await self.until_jobs(*names, f"{witness}-x-0")
         await self.client.delete(JobSet, self.namespace, witness, propagation="Foreground")
         await self.until_jobs(*names)
@@ -329,16 +298,3 @@ def _alive(objects: dict[str, dict]) -> dict[str, dict]:
 
 def _containers(pod: dict) -> list[str]:
     return [each["name"] for each in pod["spec"]["containers"]]
-
-
-def _container(name: str, state: dict) -> dict:
-    running = "running" in state
-    return {
-        "name": name,
-        "image": "example/main",
-        "imageID": "",
-        "ready": running,
-        "started": running,
-        "restartCount": 0,
-        "state": state,
-    }

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
-from support.examples.examples_kit import JOB_NAME, Play, now, of_job, same_pods
+from support.cluster.pod_status import container, now
+from support.examples.examples_kit import JOB_NAME, Play, of_job, same_pods
 
 # -- names --------------------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ async def agents_start_and_restart_together(play: Play) -> None:
 
     async def epochs(synced: int, deprecated: int) -> None:
         async def check() -> None:
-            status = (await play.jobset()).get("status", {})
+            status = (await play.stored()).get("status", {})
             found = status.get("syncedEpoch", 0), status.get("deprecatedEpoch", 0)
             assert found == (synced, deprecated)
 
@@ -204,7 +205,7 @@ async def agents_start_and_restart_together(play: Play) -> None:
 
     first, *others = pods
     await report(1, *others)
-    assert (await play.jobset())["status"].get("syncedEpoch", 0) == 0
+    assert (await play.stored())["status"].get("syncedEpoch", 0) == 0
     await report(1, first)
     await epochs(1, 0)
     await report(2, first)  # its worker has failed, and it has restarted in place
@@ -246,8 +247,7 @@ async def last_pod_releases_the_group(play: Play) -> None:
             (barrier,) = (each["name"] for each in pod["spec"]["initContainers"])
             assert await lifted() == seen, "one pod of the group has not started yet"
             running = {"running": {"startedAt": now()}}
-            state = {"name": barrier, "image": "x", "imageID": "", "state": running}
-            status = {"initContainerStatuses": [{**state, "ready": False, "restartCount": 0}]}
+            status = {"initContainerStatuses": [container(running, barrier) | {"ready": False}]}
             await play.client.merge_patch(
                 Pod, play.namespace, name, {"status": status}, subresource="status"
             )
@@ -259,7 +259,7 @@ async def last_pod_releases_the_group(play: Play) -> None:
         seen = await lifted()
         if not attempt:
             await play.exit(workers[1], 1)
-    assert seen.split()[0] == (await play.jobset())["metadata"]["uid"]
+    assert seen.split()[0] == (await play.stored())["metadata"]["uid"]
     await play.succeed(*workers)
     await play.until_completed()
 

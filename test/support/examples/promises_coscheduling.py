@@ -20,7 +20,7 @@ async def waits(play: Play, *words: str) -> None:
     """Wait until the message of the condition has these words."""
 
     async def check() -> None:
-        conditions = (await play.jobset()).get("status", {}).get("conditions", ())
+        conditions = (await play.stored()).get("status", {}).get("conditions", ())
         texts = [
             each["message"]
             for each in conditions

@@ -193,7 +193,7 @@ async def hang_is_retried(play: Play) -> None:
     await play.until_failed(MAX_RESTARTS)
     assert await play.restarts() == (1, 1)
     assert (await play.failure(job))[0] == "DeadlineExceeded"
-    (restart,) = (await play.jobset())["status"]["restartHistory"]
+    (restart,) = (await play.stored())["status"]["restartHistory"]
     assert restart["cause"]["reason"] == "DeadlineExceeded"
 
 

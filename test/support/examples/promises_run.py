@@ -54,7 +54,7 @@ async def only_the_driver_counts(play: Play) -> None:
     await play.succeed(workers[0])
 
     async def counted() -> None:
-        stored = (await play.jobset())["status"]["replicatedJobsStatus"]
+        stored = (await play.stored())["status"]["replicatedJobsStatus"]
         assert {each["name"]: each["succeeded"] for each in stored}["workers"] == 1
 
     await play.until(counted)
@@ -157,7 +157,7 @@ async def queue_selects_the_nodes(play: Play) -> None:
     await play.until_condition("Suspended", "True", "SuspendedJobs")
     assert await play.pods() == {}
 
-    admitted = (await play.jobset())["spec"]["replicatedJobs"]
+    admitted = (await play.stored())["spec"]["replicatedJobs"]
     template = admitted[0]["template"]["spec"]["template"]
     template["metadata"] = {"labels": {"example.com/admitted": "yes"}}
     template["spec"]["nodeSelector"] = {"example.com/flavor": "spot"}
@@ -199,7 +199,7 @@ async def jobset_of_another_controller_is_ignored(play: Play) -> None:
     """It has no Job, no Service and no status."""
     await play.only_jobs()
     assert await play.services() == {}
-    assert "status" not in await play.jobset()
+    assert "status" not in await play.stored()
 
 
 PROMISES = {

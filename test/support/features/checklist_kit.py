@@ -6,7 +6,6 @@ in its current state and has nothing left to do, which is both quicker and stric
 """
 
 import itertools
-from datetime import UTC, datetime
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
@@ -15,6 +14,7 @@ from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing import JobSetBuilder, make_jobset
 from support.cluster.json_api import StoredJobSet
+from support.cluster.pod_status import now
 from support.patience import eventually
 from support.requests_log import Requests
 
@@ -28,11 +28,6 @@ SOON_S = 1.0
 """Longer than the manager delays a write of counters."""
 
 _MARKS = itertools.count()
-
-
-def now() -> str:
-    """Return the current time in the API's format."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def bare_jobset(name: str = NAME) -> JobSetBuilder:

@@ -4,7 +4,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
-from support.cluster.json_api import send
+from support.cluster import objects, pod_status
+from support.cluster.json_api import StoredJobSet, send
 from support.patience import eventually
 
 NAME = "js"
@@ -15,27 +16,23 @@ LIMIT_S = 15.0
 def replicated_job(name, replicas=1, pods=1, **spec):
     """Return a ReplicatedJob whose pods satisfy the restricted profile."""
     security = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
+        **objects.RESTRICTED_CONTAINER,
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     container = {"name": "w", "image": "test.invalid/w:1", "securityContext": security}
     pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
-    job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0}
-    return {
-        "name": name,
-        "replicas": replicas,
-        "template": {"spec": {**job, **spec, "template": {"spec": pod}}},
-    }
+    job = {"completionMode": "Indexed", "backoffLimit": 0, **spec}
+    return objects.replicated_job(pod, pods, name=name, replicas=replicas, **job)
 
 
-class Place:
+class Place(StoredJobSet):
     """One JobSet in its own namespace."""
 
     def __init__(self, client, namespace):
-        self.client = client
-        self.namespace = namespace
+        super().__init__(client, namespace, NAME)
+
+    limit_s = LIMIT_S
 
     async def account(self, name):
         """Create a service account."""
@@ -44,21 +41,9 @@ class Place:
 
     async def create(self, *jobs, config=None, name=NAME, notes=None, **spec):
         """Create the JobSet."""
-        body = {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {"name": name, "annotations": notes or {}},
-            "spec": {
-                "replicatedJobs": list(jobs),
-                "groupSchedulingConfig": {"timeoutAfterSeconds": 300} if config is None else config,
-                **spec,
-            },
-        }
+        spec["groupSchedulingConfig"] = {"timeoutAfterSeconds": 300} if config is None else config
+        body = objects.jobset(name, *jobs, annotations=notes, **spec)
         return await self.client.create(JobSet, self.namespace, body)
-
-    async def change(self, **spec):
-        """Change the JobSet's spec."""
-        await self.client.merge_patch(JobSet, self.namespace, NAME, {"spec": spec})
 
     async def get(self, path):
         """Return the objects at a path as JSON."""
@@ -90,14 +75,8 @@ class Place:
 
     async def start(self, *pods):
         """Run the barrier of pods, as the kubelet does."""
-        status = {
-            "name": keys.GROUP_INIT_CONTAINER,
-            "image": "i",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
-        }
+        running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        status = pod_status.container(running, keys.GROUP_INIT_CONTAINER) | {"ready": False}
         for pod in pods:
             await self._set_status(pod, initContainerStatuses=[status])
 
@@ -124,21 +103,4 @@ class Place:
 
     async def is_released(self, attempt):
         """Wait until an attempt is released."""
-
-        async def released():
-            return await self.value() == attempt
-
-        await eventually(released, LIMIT_S)
-
-    async def condition(self, kind):
-        """Return the status of a condition of the JobSet."""
-        jobset = await self.client.get(JobSet, self.namespace, NAME)
-        return {c.type: c.status for c in jobset.status.conditions}.get(kind)
-
-    async def has_condition(self, kind, status):
-        """Wait for a condition."""
-
-        async def there():
-            return await self.condition(kind) == status
-
-        await eventually(there, LIMIT_S)
+        await self.until_equal(self.value, attempt)

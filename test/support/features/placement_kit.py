@@ -13,7 +13,7 @@ from jobsetpy.app.config.settings import Configuration
 from jobsetpy.manager import Manager
 from support import patience
 from support.cluster.install import create_usable_namespace
-from support.cluster.json_api import send
+from support.cluster.json_api import StoredJobSet, send
 from support.cluster.racks import exclusive_jobset, make_rack, webhook_rejections
 from support.cluster.webhooks import apply_webhooks, delete_webhooks, webhook_settings
 from support.patience import eventually
@@ -182,6 +182,6 @@ class Place:
         """Return the events of the namespace with a reason."""
         return [event for event in await self.read(Event.RESOURCE) if event["reason"] == reason]
 
-    async def jobset(self, name: str) -> dict:
-        """Return a JobSet as JSON."""
-        return await send(self.site.admin, "GET", JobSet.RESOURCE.path(self.name, name))
+    def stored(self, name: str) -> StoredJobSet:
+        """Return a JobSet, to read and to wait for."""
+        return StoredJobSet(self.site.admin, self.name, name)

@@ -12,6 +12,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client
+from support.cluster import objects
 from support.cluster.install import create_usable_namespace
 from support.cluster.json_api import send
 from support.cluster.played_nodes import PlayedNodes
@@ -339,20 +340,15 @@ def replicated_job(
         "containers": [container],
         **pod_spec,
     }
-    job = {"parallelism": pods, "completions": pods, "backoffLimit": 0}
-    template = {"metadata": {"annotations": dict(annotations or {})}, "spec": pod}
-    return {"name": name, "replicas": replicas, "template": {"spec": {**job, "template": template}}}
+    item = objects.replicated_job(pod, pods, name=name, replicas=replicas, backoffLimit=0)
+    item["template"]["spec"]["template"]["metadata"] = {"annotations": dict(annotations or {})}
+    return item
 
 
 def jobset(name: str, *jobs: Json, priority: str = "", **spec: Any) -> Json:
     """Return a JobSet for the queue."""
     labels = {PRIORITY_LABEL: priority} if priority else {}
-    return {
-        "apiVersion": f"{keys.GROUP}/{keys.VERSION}",
-        "kind": "JobSet",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"replicatedJobs": list(jobs or [replicated_job()]), **spec},
-    }
+    return objects.jobset(name, *(jobs or [replicated_job()]), labels=labels, **spec)
 
 
 def pod_spec(job: Json) -> Json:

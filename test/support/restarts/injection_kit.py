@@ -11,6 +11,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
 from jobsetpy.testing import json_patch
+from support.cluster import objects
 
 Json = dict[str, Any]
 IMAGE = "test.invalid/agent:1"
@@ -53,16 +54,9 @@ def jobset(
     """Return a JobSet with these ReplicatedJobs, or one; annotations that are ``None`` are left out."""
     given = {keys.IN_PLACE_AGENT_ANNOTATION: mode, **(notes or {})}
     annotations = {name: value for name, value in given.items() if value is not None}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "js", "annotations": annotations},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": strategy},
-            "replicatedJobs": list(jobs) or [job()],
-            **spec,
-        },
-    }
+    policy = {"maxRestarts": 3, "restartStrategy": strategy}
+    spec = {"failurePolicy": policy, **spec}
+    return objects.jobset("js", *(jobs or [job()]), annotations=annotations, **spec)
 
 
 def admitted(body: Json, image: str = IMAGE) -> tuple[Json, Sequence[Any]]:

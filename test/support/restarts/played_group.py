@@ -12,7 +12,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,10 @@ from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyExistsError, ApiError, NotFoundError
 from jobsetpy.reconcilers.rules.membership import parse_count
 from support import patience
-from support.cluster.account import manager_kubeconfig
+from support.cluster import pod_status
 from support.cluster.follow import following
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.json_api import StoredJobSet
+from support.cluster.manager_process import ManagerProcess, own_manager
 from support.cluster.objects import in_place_jobset
 from support.cluster.racks import kill
 
@@ -44,20 +44,16 @@ async def managed_group(
     cluster: Cluster, client: Client, namespace: str, name: str, folder: Path, *flags: str
 ) -> AsyncIterator[tuple[PlayedGroup, ManagerProcess]]:
     """Run a manager with its own account and play the group of a JobSet within the block."""
-    own = await manager_kubeconfig(client, cluster.kubeconfig, folder)
-    manager = ManagerProcess(own, folder / "manager.log", *flags)
-    await manager.start()
     group = PlayedGroup(client, namespace, name)
-    try:
-        async with group.playing():
-            yield group, manager
-    finally:
-        await manager.stop()
-        with contextlib.suppress(Exception):
-            await client.delete(JobSet, namespace, name, propagation="Background")
+    async with (
+        group.deleted(),
+        own_manager(client, cluster.kubeconfig, folder, *flags) as manager,
+        group.playing(),
+    ):
+        yield group, manager
 
 
-class PlayedGroup:
+class PlayedGroup(StoredJobSet):
     """Pods of one JobSet.
 
     Attributes:
@@ -75,9 +71,7 @@ class PlayedGroup:
     """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
-        self.client = client
-        self.namespace = namespace
-        self.name = name
+        super().__init__(client, namespace, name)
         self.code = 0
         self.seats = self.working_jobs = 0
         self.leave_s = 0.5
@@ -131,20 +125,18 @@ class PlayedGroup:
             spec["template"]["spec"]["nodeName"] = NODE
         await self.client.create(JobSet, self.namespace, body)
 
-    async def jobset(self) -> JobSet:
-        """Return the JobSet as it is stored."""
-        return await self.client.get(JobSet, self.namespace, self.name)
-
     async def job(self) -> Job:
         """Return the first of its Jobs."""
         return (await self.client.list_page(Job, self.namespace)).items[0]
 
     async def at(self, epoch: int, count: int, timeout_s: float = 60.0) -> JobSetStatus:
         """Wait until the barrier of ``epoch`` has lifted, and check that ``count`` pods reported it."""
-        deadline = time.monotonic() + patience.scaled(timeout_s)
-        while (status := (await self.jobset()).status).synced_epoch < epoch:
-            assert time.monotonic() < deadline, f"not at epoch {epoch}: {status}, {self.states()}"
-            await asyncio.sleep(0.05)
+
+        def lifted(status: JobSetStatus) -> JobSetStatus:
+            assert status.synced_epoch >= epoch, (status, self.states())
+            return status
+
+        status = await self.reaches(lifted, timeout_s)
         assert (status.synced_epoch, len(self.there(epoch))) == (epoch, count), self.states()
         return status
 
@@ -223,8 +215,7 @@ class PlayedGroup:
     async def fail(self, name: str, code: int = 137) -> float:
         """Let a pod fail, as when memory runs out, or succeed, and return the monotonic time."""
         at = time.monotonic()
-        end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
-        await self._put(name, "Failed" if code else "Succeeded", end, [])
+        await self._put(name, pod_status.ended(code, "worker", at=pod_status.now()))
         return at
 
     async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:
@@ -341,9 +332,7 @@ class PlayedGroup:
 
     async def _run(self, pod: ChildPod) -> None:
         await asyncio.sleep(self.start_s)
-        state = {"running": {"startedAt": _now()}}
-        conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready")]
-        await self._put(pod.metadata.name, "Running", state, conditions)
+        await self._put(pod.metadata.name, pod_status.running("worker"))
         self.ready_at[pod.metadata.name] = time.monotonic()
 
     async def _leave(self, pod: ChildPod) -> None:
@@ -355,24 +344,12 @@ class PlayedGroup:
         self._ending.discard(name)
         self._running.pop(name, None)
         if pod.status.phase not in ENDED:
-            end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
-            await self._put(name, "Failed" if code else "Succeeded", end, [])
+            await self._put(name, pod_status.ended(code, "worker", at=pod_status.now()))
         with contextlib.suppress(NotFoundError):
             await kill(self.client, self.namespace, name)
 
-    async def _put(
-        self, name: str, phase: str, state: dict[str, Any], conditions: list[dict[str, str]]
-    ) -> None:
-        container = {
-            "name": "worker", "image": "x", "imageID": "x", "ready": phase == "Running",
-            "restartCount": 0, "state": state,
-        }  # fmt: skip
-        status = {"phase": phase, "conditions": conditions, "containerStatuses": [container]}
+    async def _put(self, name: str, status: dict[str, Any]) -> None:
         with contextlib.suppress(ApiError):  # the pod may be gone
             await self.client.merge_patch(
                 Pod, self.namespace, name, {"status": status}, subresource="status"
             )
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

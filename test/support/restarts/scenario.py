@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
-import msgspec
 import yaml
 
 from hack.cluster import Cluster
@@ -28,10 +27,18 @@ from jobsetpy.api._wire import wire
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.cluster.install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
+from support.cluster.deployed import Replicas
+from support.cluster.install import (
+    AGENT_IMAGE,
+    CONFIG,
+    ROOT,
+    apply_manifest,
+    connected,
+    install_manager,
+)
 from support.cluster.processes import process_of
 from support.restarts.timeline import Phase, Timeline
 
@@ -96,38 +103,13 @@ async def kill_worker(
     Returns:
         Unix time of the signal.
     """
-    deadline = time.monotonic() + patience.scaled(WORKER_TIMEOUT_S)
-    while (process := worker_of(pod, script, supervised=supervised)) is None:
-        # Its log or its agent may report the process before it has become the program.
-        if time.monotonic() > deadline:
-            raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
-        await asyncio.sleep(0.05)
+    # Its log or its agent may report the process before it has become the program.
+    process = await patience.eventually(
+        lambda: worker_of(pod, script, supervised=supervised), WORKER_TIMEOUT_S, poll_s=0.05
+    )
     moment = time.time()
     os.kill(process, number)
     return moment
-
-
-def process_in(host: str, inner: int, variable: str = "") -> int:
-    """Return the process id on this machine of a process with a known number in its container.
-
-    Args:
-        host: the pod's host name.
-        inner: the number.
-        variable: ``NAME=VALUE`` in the environment of the process only: processes of the pod's
-            other containers have the same numbers.
-
-    Raises:
-        LookupError: it does not run.
-    """
-    marks = {mark.encode() for mark in (f"HOSTNAME={host}", variable) if mark}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            numbers = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
-            if numbers[-1:] != [str(inner)]:
-                continue
-            if marks <= set((folder / "environ").read_bytes().split(b"\0")):
-                return int(folder.name)
-    raise LookupError(f"process {inner} of pod {host} does not run on this machine")
 
 
 def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
@@ -216,21 +198,17 @@ def supervised_jobset(
 
 
 async def manager_ready(client: Client, timeout_s: float = 90) -> None:
-    """Wait until the manager's pod is ready and all older ones are gone."""
-    path = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller-manager"
-    deadline = time.monotonic() + patience.scaled(timeout_s)
-    while time.monotonic() < deadline:
-        deployment = msgspec.json.decode(
-            (await client.raw(HttpRequest(method="GET", path=path))).body
-        )
-        status = deployment["status"]
-        seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
-        if seen and status.get("updatedReplicas") and status.get("readyReplicas"):
-            pods = (await client.list_page(Pod, "jobset-system")).items
-            if len(pods) == status["updatedReplicas"]:  # else an older one is still being deleted
-                return
-        await asyncio.sleep(0.2)
-    raise TimeoutError(f"no manager pod was ready within {patience.scaled(timeout_s):.0f} s")
+    """Wait until the manager's pods are ready and all older ones are gone."""
+    await Replicas(client).settled(timeout_s)
+
+
+@contextlib.asynccontextmanager
+async def managed(kubeconfig: str | Path, **settings: Any) -> AsyncIterator[Client]:
+    """Yield a client of a cluster in which the manager is installed and ready."""
+    async with connected(kubeconfig, **settings) as client:
+        await install_manager(client)
+        await manager_ready(client)
+        yield client
 
 
 async def install_agents(client: Client) -> None:

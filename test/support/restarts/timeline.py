@@ -8,7 +8,6 @@ where they can be read (they have nanoseconds; the API has whole seconds).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import time
@@ -81,7 +80,7 @@ class Timeline:
         self.restarted: dict[int, float] = {}
         self.gone_at = 0.0
         self.terminal = ""
-        self.news = asyncio.Event()
+        self.news = patience.News()
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -141,10 +140,7 @@ class Timeline:
     ) -> None:
         """Wait until a condition is true; ``what`` describes it if it does not become true in time."""
         try:
-            async with patience.timeout(timeout_s):
-                while not condition():
-                    self.news.clear()
-                    await self.news.wait()
+            await self.news.until(condition, timeout_s)
         except TimeoutError:
             text = what if isinstance(what, str) else what()
             raise TimeoutError(

@@ -6,6 +6,7 @@ Every step waits for its effect; an effect that does not come in time is reporte
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import ApiError, InvalidError, JobSetPyError, NotFoundError, TransportError
 from support import patience
-from support.cluster.json_api import send
+from support.cluster import objects
+from support.cluster.json_api import insist, send
 from support.soak.soak_world import NODE, PlayedPod, World
 
 STEP_S: Final = 90.0
@@ -34,26 +36,17 @@ _AGENT: Final = {
 
 def replicated_job(name: str, pods: int, *, replicas: int = 2, **fields: Any) -> dict[str, Any]:
     """Return a ReplicatedJob whose Jobs fail with their first pod."""
-    spec = {
-        "completionMode": "Indexed",
-        "parallelism": pods,
-        "completions": pods,
-        "backoffLimit": 0,
-        "template": {"spec": {"restartPolicy": "Never", "containers": [dict(_CONTAINER)]}},
-    }
-    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
+    pod = {"restartPolicy": "Never", "containers": [dict(_CONTAINER)]}
+    job = {"completionMode": "Indexed", "backoffLimit": 0}
+    return {**objects.replicated_job(pod, pods, name=name, replicas=replicas, **job), **fields}
 
 
 def jobset(name: str, *jobs: dict[str, Any], **spec: Any) -> dict[str, Any]:
     """Return a JobSet with practically unlimited restarts unless ``spec`` says otherwise."""
     policy = {"maxRestarts": 100_000, **spec.pop("failurePolicy", {})}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        # Its failures are intended and frequent: restarts must not be delayed.
-        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
-        "spec": {"replicatedJobs": list(jobs), "failurePolicy": policy, **spec},
-    }
+    # Its failures are intended and frequent: restarts must not be delayed.
+    marks = {keys.RESTART_BACKOFF_ANNOTATION: "0"}
+    return objects.jobset(name, *jobs, annotations=marks, failurePolicy=policy, **spec)
 
 
 def recreate(name: str, pods: int) -> dict[str, Any]:
@@ -396,15 +389,7 @@ class Life:
             eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
             request = ("POST", f"{path}/eviction", eviction)
         async with patience.timeout(STEP_S):
-            while True:
-                try:
-                    await send(self._world.client, *request)
-                except NotFoundError:
-                    return
-                except (ApiError, TransportError):
-                    await asyncio.sleep(0.3)
-                else:
-                    return
+            await insist(functools.partial(send, self._world.client, *request))
 
     def _expect(self, holds: bool, otherwise: str) -> None:
         if not holds:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +14,15 @@ import attrs
 from hack.cluster import Cluster
 from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import Client
-from jobsetpy.serving import x509
 from support import patience
 from support.cluster.manager_process import ManagerProcess, free_port
-from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.cluster.webhooks import (
+    apply_webhooks,
+    bundle_of,
+    delete_webhooks,
+    webhook_flags,
+    write_certificate,
+)
 from support.faults.tcp_proxy import TcpProxy
 
 REPLICAS: Final = 2
@@ -92,7 +95,7 @@ class Managers:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Managers]:
         """Run the replicas, which are ready on entry, and register their webhooks."""
-        bundle = self._make_certificate()
+        bundle = bundle_of(write_certificate(self._folder)[0])
         async with self._proxy.serving():
             try:
                 for _ in range(REPLICAS):
@@ -103,16 +106,7 @@ class Managers:
                 with contextlib.suppress(Exception):
                     await delete_webhooks(self._client)
                 for one in self.alive.values():
-                    if one.process is not None and one.process.returncode is None:
-                        await one.stop()
-
-    def _make_certificate(self) -> str:
-        now = datetime.now(UTC)
-        authority = x509.new_authority(now)
-        pair = x509.new_serving(authority, ["127.0.0.1"], now)
-        (self._folder / "tls.crt").write_bytes(pair.certificate)
-        (self._folder / "tls.key").write_bytes(pair.key)
-        return base64.b64encode(authority.certificate).decode()
+                    await one.stop()
 
     async def _start(self) -> None:
         self._serial += 1
@@ -122,9 +116,7 @@ class Managers:
             self._folder / f"{name}.log",
             "--config",
             str(self._configuration),
-            "--webhooks",
-            f"--webhook-bind-address=127.0.0.1:{port}",
-            f"--webhook-cert-dir={self._folder}",
+            *webhook_flags(port, self._folder),
             metrics=True,
         )
         self.alive[name], self.samples[name], self._webhook_ports[name] = one, [], port

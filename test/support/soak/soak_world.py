@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -22,15 +23,11 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, Node, Pod, Service
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
-from jobsetpy.errors import (
-    AlreadyExistsError,
-    ApiError,
-    ConflictError,
-    NotFoundError,
-    TransportError,
-)
+from jobsetpy.errors import AlreadyExistsError, ConflictError, NotFoundError
 from support import patience
+from support.cluster import pod_status
 from support.cluster.follow import following
+from support.cluster.json_api import insist
 from support.cluster.racks import kill
 
 NODE = "soak"
@@ -39,7 +36,6 @@ LEAVING_CODES = (0, 0, 143)
 """Exit codes of programs that are stopped: most save their work and exit with 0."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 AT = "2026-01-01T00:00:00Z"
-_WRITE_FAULTS = (ApiError, TransportError)
 _OVER = {"Failed", "Succeeded"}
 
 
@@ -94,7 +90,7 @@ class World:
         self.in_place: set[str] = set()
         self._rand = rand
         self._stories: dict[str, _Story] = {}
-        self._news = asyncio.Event()
+        self._news = patience.News()
         self._tasks: aio.Supervisor | None = None
 
     @contextlib.asynccontextmanager
@@ -121,10 +117,7 @@ class World:
             TimeoutError: it does not in time; the text has ``what``.
         """
         try:
-            async with patience.timeout(timeout_s):
-                while not condition():
-                    self._news.clear()
-                    await self._news.wait()
+            await self._news.until(condition, timeout_s)
         except TimeoutError:
             raise TimeoutError(f"waited {timeout_s:.0f} s in vain for {what}") from None
 
@@ -253,29 +246,18 @@ class World:
         await asyncio.sleep(self._rand.uniform(0.01, 0.2))
         pod.starts += 1
         state = {"running": {"startedAt": AT}}
-        if await self._report(pod, "Running", state, ready=True):
+        if await self._report(pod, "Running", state):
             pod.running = True
         self._news.set()
 
     async def _join(self, pod: PlayedPod) -> None:
         """Read the JobSet consistently, as a new agent does."""
         await asyncio.sleep(self._rand.uniform(0.01, 0.1))
-        while not pod.ended:
-            try:
-                jobset = await self.client.get(JobSet, self.namespace, pod.jobset)
-            except NotFoundError:
-                return
-            except _WRITE_FAULTS:
-                await asyncio.sleep(0.3)
-                continue
-            status = jobset.status
-            self._act(
-                pod,
-                pod.barrier.observe(
-                    jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
-                ),
-            )
-            return
+        read = functools.partial(self.client.get, JobSet, self.namespace, pod.jobset)
+        jobset = await insist(read, wanted=lambda: not pod.ended)
+        if jobset is not None:
+            status, uid = jobset.status, jobset.metadata.uid
+            self._act(pod, pod.barrier.observe(uid, status.synced_epoch, status.deprecated_epoch))
 
     def _act(self, pod: PlayedPod, actions: list[Any]) -> None:
         for action in actions:
@@ -302,11 +284,11 @@ class World:
         ended = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": AT}}
         if not pod.in_place:
             pod.ended, pod.running = True, False
-            await self._report(pod, "Failed", ended, ready=False)
+            await self._report(pod, "Failed", ended)
             return
         pod.running = False
         if self._rand.random() < 0.5:  # the kubelet may report it before the agent is back
-            await self._report(pod, "Running", ended, ready=False)
+            await self._report(pod, "Running", ended)
         if pod.barrier.lifted:  # otherwise the restart of the others has already reached it
             self._restart(pod)
 
@@ -314,7 +296,7 @@ class World:
         """End the worker with success."""
         pod.ended, pod.running = True, False
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": AT}}
-        await self._report(pod, "Succeeded", ended, ready=False)
+        await self._report(pod, "Succeeded", ended)
 
     async def _leave(self, pod: PlayedPod, *, over: bool) -> None:
         """Save the work of a pod that is being deleted, and end it, as program and kubelet do."""
@@ -323,28 +305,15 @@ class World:
         pod.running = False
         if not over:
             ended = {"terminated": {"exitCode": code, "reason": "Stopped", "finishedAt": AT}}
-            await self._report(pod, "Failed" if code else "Succeeded", ended, ready=False)
+            await self._report(pod, "Failed" if code else "Succeeded", ended)
         deadline = time.monotonic() + patience.scaled(120)
-        while time.monotonic() < deadline:
-            try:
-                await kill(self.client, self.namespace, pod.name)
-            except NotFoundError:
-                return
-            except _WRITE_FAULTS:
-                await asyncio.sleep(0.3)
-            else:
-                return
+        end = functools.partial(kill, self.client, self.namespace, pod.name)
+        await insist(end, wanted=lambda: time.monotonic() < deadline)
 
-    async def _report(
-        self, pod: PlayedPod, phase: str, state: dict[str, Any], *, ready: bool
-    ) -> bool:
-        worker = {"name": "worker", "state": state, "restartCount": max(0, pod.starts - 1),
-                  "ready": ready, "image": "x", "imageID": "", "lastState": {}}  # fmt: skip
-        status = {
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [worker],
-        }
+    async def _report(self, pod: PlayedPod, phase: str, state: dict[str, Any]) -> bool:
+        worker = pod_status.container(state, "worker", restarts=max(0, pod.starts - 1))
+        conditions = [{"type": "Ready", "status": str("running" in state)}]
+        status = {"phase": phase, "conditions": conditions, "containerStatuses": [worker]}
         return await self._write(pod, lambda: True, {"status": status}, subresource="status")
 
     async def _write(
@@ -354,13 +323,11 @@ class World:
         body = {**body, "metadata": {"uid": pod.uid, **body.get("metadata", {})}}
         cls = Pod if more else ChildPod
         deadline = time.monotonic() + patience.scaled(120)
-        while wanted() and self.pods.get(pod.uid) is pod and time.monotonic() < deadline:
-            try:
-                await self.client.merge_patch(cls, self.namespace, pod.name, body, **more)
-            except (NotFoundError, ConflictError):
-                return False
-            except _WRITE_FAULTS:
-                await asyncio.sleep(0.3)
-            else:
-                return True
-        return False
+
+        def still() -> bool:
+            there = self.pods.get(pod.uid) is pod
+            return wanted() and there and time.monotonic() < deadline
+
+        patch = functools.partial(self.client.merge_patch, cls, self.namespace, pod.name, body)
+        refused = (NotFoundError, ConflictError)
+        return await insist(patch, wanted=still, unless=refused, **more) is not None
