@@ -85,6 +85,6 @@ def test_descriptions_of_fields_are_published(api):
 
 def test_snapshot_is_the_published_one(api):
     """The packaged schemas of built-in types are those of the cluster's Kubernetes version."""
-    found = update_crds.fetch_definitions(api.server, api.tls, api.token)
+    found = update_crds.fetch_definitions(api.kubeconfig)
 
     assert update_crds.snapshot_text(found) == update_crds.SNAPSHOT.read_text()

@@ -53,6 +53,7 @@ class RawApi:
     """Requests as the user of a kubeconfig, or with another token."""
 
     def __init__(self, kubeconfig):
+        self.kubeconfig = kubeconfig
         self.server, self.tls, self.token = credentials(kubeconfig)
 
     def __call__(
