@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -20,13 +21,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 START_S = 30.0
 
-# Shows a page in a frame of a given width, and lists its defects.
+# Shows pages, each in a frame of a given width, and lists the defects of each.
 CHECK = """<!doctype html><meta charset="utf-8">
-<iframe id="frame" style="width:%dpx;height:2000px;border:0" srcdoc="%s"></iframe>
+%s
 <pre id="found"></pre>
 <script>
-onload = () => {
-  const page = document.getElementById('frame').contentDocument;
+const defects = frame => {
+  const page = frame.contentDocument;
   const svg = page.querySelector('svg');
   const whole = svg.getBoundingClientRect();
   const texts = [...svg.querySelectorAll('text')].map(
@@ -40,11 +41,16 @@ onload = () => {
       || one.box.bottom <= two.box.top + 1 || two.box.bottom <= one.box.top + 1;
     if (!apart) wrong.push('overlap: ' + one.text + ' / ' + two.text);
   }));
-  if (page.documentElement.scrollWidth > %d) wrong.push('the page is wider than the window');
+  if (page.documentElement.scrollWidth > frame.clientWidth)
+    wrong.push('the page is wider than the window');
+  return {wrong, texts: texts.length, bars: svg.querySelectorAll('rect > title').length};
+};
+onload = () => {
   document.getElementById('found').textContent = JSON.stringify(
-    {wrong, texts: texts.length, bars: svg.querySelectorAll('rect > title').length});
+    [...document.querySelectorAll('iframe')].map(defects));
 };
 </script>"""
+FRAME = '<iframe style="width:%dpx;height:2000px;border:0" srcdoc="%s"></iframe>'
 
 LONG = "x" * 200
 EXTREME = [
@@ -76,10 +82,15 @@ for _name, (_moment, _) in update_plugin_page.PICTURES.items():
     HISTORIES[_moment.file] = _answer["body"]["status"]["restartHistory"]
 
 
-def checked(page, width, folder):
-    """Return the defects that the browser finds in a page, and numbers of texts and bars."""
+def checked(pages, folder):
+    """Return the defects that the browser finds in each page, and its numbers of texts and bars.
+
+    Args:
+        pages: widths and pages.
+        folder: for files of the browser, which starts once since this takes long.
+    """
     file = folder / "check.html"
-    file.write_text(CHECK % (width, escape(page), width))
+    file.write_text(CHECK % "".join(FRAME % (width, escape(page)) for width, page in pages))
     profile = f"--user-data-dir={folder / 'profile'}"
     quiet = (
         "--headless",
@@ -106,16 +117,22 @@ def checked(page, width, folder):
 
 
 @pytest.mark.skipif(BROWSER is None, reason=f"no browser is installed: none of {', '.join(NAMES)}")
-@pytest.mark.parametrize("width", [1280, 390])
-def test_texts_of_a_page_are_apart_and_inside(width, tmp_path):
-    """Pages are made of recorded histories and extreme ones."""
-    wrong = {}
-    for name, history in HISTORIES.items():
-        found = checked(timeline.html(f"Restarts of {name}/{LONG}", history), width, tmp_path)
-        if found["wrong"]:
-            wrong[name] = found["wrong"]
-        assert found["texts"] > 4, name
-        assert found["bars"] == sum(
+def test_texts_of_a_page_are_apart_and_inside(tmp_path):
+    """Pages are made of recorded histories and extreme ones, for wide and narrow windows."""
+    cases = list(itertools.product((1280, 390), HISTORIES.items()))
+    pages = [
+        (width, timeline.html(f"Restarts of {name}/{LONG}", history))
+        for width, (name, history) in cases
+    ]
+    found = checked(pages, tmp_path)
+    for (_, (name, history)), each in zip(cases, found, strict=True):
+        assert each["texts"] > 4, name
+        assert each["bars"] == sum(
             record.get(phase.key) is not None for record in history for phase in timeline.PHASES
         )
+    wrong = {
+        (width, name): each["wrong"]
+        for (width, (name, _)), each in zip(cases, found, strict=True)
+        if each["wrong"]
+    }
     assert wrong == {}

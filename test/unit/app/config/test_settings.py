@@ -4,6 +4,7 @@ The effects have their own tests: TLS handshakes, elections, rate limits, webhoo
 """
 
 import argparse
+import functools
 import re
 from pathlib import Path
 
@@ -102,6 +103,21 @@ def leaves():
     return [(each.path, defaults[each.path]) for each in SETTINGS if each.section]
 
 
+parser = functools.cache(main._parser)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for configuration files."""
+    return tmp_path_factory.mktemp("settings")
+
+
+@functools.cache
+def usual(folder, *values):
+    """Settings of all parts with these fields, which several fields have in common."""
+    return reached(folder, dict(values))
+
+
 def reached(tmp_path, values):
     """Settings of all parts of a manager and of a coscheduler."""
     sections = {}
@@ -113,7 +129,7 @@ def reached(tmp_path, values):
     (tmp_path / "namespace").write_text("here")
 
     def read(command):
-        options = main._parser().parse_args([command.name, "--config", str(tmp_path / "c.yaml")])
+        options = parser().parse_args([command.name, "--config", str(tmp_path / "c.yaml")])
         return f.read(options, command)
 
     made = read(MANAGER)
@@ -151,11 +167,11 @@ def test_settings_are_equal_without_a_change(tmp_path):
 
 
 @pytest.mark.parametrize("path", VALUES)
-def test_each_field_has_an_effect(tmp_path, path):
+def test_each_field_has_an_effect(folder, path):
     """A value in the file changes the settings of some part."""
     without = NEEDS.get(path, {})
 
-    assert reached(tmp_path, {**without, path: VALUES[path]}) != reached(tmp_path, without)
+    assert reached(folder, {**without, path: VALUES[path]}) != usual(folder, *without.items())
 
 
 @pytest.mark.parametrize("gate", gate_names())

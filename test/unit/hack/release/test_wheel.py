@@ -33,17 +33,23 @@ def wheel(tmp_path_factory):
     return project.build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture(scope="module")
-def python(wheel, tmp_path_factory):
+@pytest.fixture
+def python(environment):
     """An environment with the wheel and its dependencies, without this checkout."""
-    folder, site = environment(tmp_path_factory.mktemp("environment") / "venv", wheel)
+    folder, site = environment
     # The dependencies are those of this environment, without its .pth files: one is this checkout.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / LIBRARIES).write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin/python"
 
 
-def environment(folder, wheel):
-    """Create an environment with the wheel alone; return its folder and site-packages."""
+LIBRARIES = "libraries.pth"
+"""File that names the folder of libraries besides the wheel; each test writes its own."""
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """Folder and site-packages of an environment with the wheel alone."""
+    folder = tmp_path_factory.mktemp("environment") / "venv"
     output_of(sys.executable, "-m", "venv", "--without-pip", folder)
     pip(folder / "bin/python", "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel)
     return folder, next(folder.glob("lib/python3*/site-packages"))
@@ -141,16 +147,16 @@ def libraries(extra, folder):
 
 
 @pytest.fixture
-def bare(wheel, tmp_path):
+def bare(environment, tmp_path):
     """Function that runs a program of an environment with the wheel and the libraries of an extra."""
-    folder, site = environment(tmp_path / "venv", wheel)
+    folder, site = environment
 
     def call(extra, *words):
         place = tmp_path / (extra or "none")
         if not place.exists():
             place.mkdir()
             libraries(extra, place)
-        (site / "extra.pth").write_text(f"{place}\n")
+        (site / LIBRARIES).write_text(f"{place}\n")
         done = run(folder / "bin" / words[0], *words[1:], timeout_s=240, cwd=tmp_path)
         return done.returncode, done.stdout + done.stderr
 
