@@ -8,6 +8,7 @@ import json
 import aiohttp
 import msgspec
 import pytest
+from aiohttp.web_protocol import RequestHandler
 
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._extender import BIND_BODY_LIMIT
@@ -111,8 +112,11 @@ async def test_the_socket_outlives_its_servers():
                 assert (await ask(server.port, "bind", ARGS))[0] == 503
 
 
-async def test_a_connection_is_closed_when_its_body_does_not_arrive():
+async def test_a_connection_is_closed_when_its_body_does_not_arrive(monkeypatch):
     """Other connections continue."""
+    # aiohttp waits ten seconds for the rest of a body before it closes a connection.
+    defaults = RequestHandler.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "lingering_time", defaults["lingering_time"] / 50)
     async with listening(standby, ("127.0.0.1", 0), body_s=0.1) as server:
         await server.use(None)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
