@@ -135,12 +135,8 @@ class GroupWait:
     def on_events(self, events: Sequence[WatchEvent[ConfigMap]]) -> None:
         """Process a batch of watch events; values only increase, so their order does not matter."""
         for event in events:
-            match event:
-                case Listed(config_map) | Applied(config_map):
-                    if self._take(config_map.data or {}):
-                        self._released.put_nowait("watch")
-                case _:
-                    pass
+            if isinstance(event, Listed | Applied) and self._take(event.obj.data or {}):
+                self._released.put_nowait("watch")
 
     async def run(self) -> int:
         """Wait.

@@ -19,7 +19,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Final
@@ -185,9 +185,7 @@ class Processes:
     def kill_aside(self, pid: int) -> None:
         """SIGKILL a process that is aside and its descendants; ``on_exit`` is called."""
         if pid in self._aside:
-            for each in (-pid, *_descendants(_parents(), pid)):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(each, signal.SIGKILL)
+            _send((-pid, *_descendants(_parents(), pid)), signal.SIGKILL)
 
     def kill_left(self, group: int, mark: bytes) -> None:
         """SIGKILL what a process that was aside and has just ended has left behind.
@@ -197,8 +195,7 @@ class Processes:
             mark: ``NAME=VALUE`` in its environment, and so in that of descendants that have left
                 its group.
         """
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+        _send((-group,), signal.SIGKILL)
         for pid in _descendants(_parents()):
             with suppress(OSError):
                 with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - start-up
@@ -244,9 +241,7 @@ class Processes:
     def send(self, number: int) -> None:
         """Send a signal to those of the worker's process groups that can be signalled."""
         self._forget_groups()
-        for group in self._groups:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, number)
+        _send([-group for group in self._groups], number)
 
     def kill_all(self) -> None:
         """SIGKILL the groups and all descendants; as a container's first process, all others.
@@ -296,9 +291,7 @@ class Processes:
             others: Sequence[int] = self._others()[0]
         else:
             others = (-1,) if self._first else _descendants(_parents())
-        for pid in others:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        _send(others, signal.SIGKILL)
 
     def _others(self) -> tuple[list[int], bool]:
         """Return all processes except ours and those aside; and True if these are certainly all.
@@ -387,6 +380,13 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (ImportError, OSError, AttributeError):
         return
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes, and to groups if negative, as far as we may and they exist."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _signal_error(pid: int) -> int | None:

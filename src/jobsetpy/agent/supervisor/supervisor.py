@@ -126,9 +126,7 @@ class Supervisor:
             on_stuck=self._stuck,
         )
         self._health = self._make_health(environ)
-        self._standbys = None if standby is None else self._make_standbys(standby)
-        launched = standby is not None and standby.preloaded
-        self._last_words = self._make_last_words() if launched else None
+        self._standbys, self._last_words = self._make_standbys(standby)
         self._ring, self._self_fence = self._make_ring(environ, progress_rules.file)
         self._group = self._make_group_wait(environ, start)
         self._taken = InPlaceRestart()
@@ -357,9 +355,16 @@ class Supervisor:
 
         return wait.GroupWait(wait.load(environ), self._client, log=self._log, start=start)
 
-    def _make_standbys(self, rules: StandbyRules) -> Standbys:
+    def _make_standbys(
+        self, rules: StandbyRules | None
+    ) -> tuple[Standbys | None, LastWords | None]:
+        """Return standby processes, and what reads the reports of programs under the launcher."""
+        if rules is None:
+            return None, None
+        from jobsetpy.agent.supervisor.last_words import LastWords
         from jobsetpy.agent.supervisor.standby.process import Standbys
 
+        words = LastWords(self._raised, self._thread_raised) if rules.preloaded else None
         return Standbys(
             self._processes,
             self._environs,
@@ -367,12 +372,7 @@ class Supervisor:
             log=self._log,
             worker_runs=lambda: self._worker.phase is Phase.RUNNING or self._parked,
             on_ready=self._standby_ready,
-        )
-
-    def _make_last_words(self) -> LastWords:
-        from jobsetpy.agent.supervisor.last_words import LastWords
-
-        return LastWords(self._raised, self._thread_raised)
+        ), words
 
     def _make_health(self, environ: Mapping[str, str]) -> Health | None:
         """Return the user's check of the machine before each epoch; ``None`` for none."""
