@@ -203,11 +203,7 @@ def _compile(tree: _Tree, file: str, place: str) -> None:
 def _copy_libraries(tree: _Tree, own: set[str]) -> None:
     """Copy the shared libraries of this process, with the links by whose names they are loaded."""
     paths = _mapped() - own - {os.path.realpath("/proc/self/exe")}
-    names = {path: [os.path.basename(path)] for path in paths}
-    for folder in {os.path.dirname(path) for path in paths}:
-        for entry in os.scandir(folder):
-            if entry.is_symlink() and (path := os.path.realpath(entry.path)) in paths:
-                names[path].append(entry.name)
+    names = _names_of(paths)
     linkers = [path for path in paths if any(each.startswith(LINKERS) for each in names[path])]
     if not linkers:
         raise InstallError("this Python has no dynamic linker of its own")
@@ -218,6 +214,16 @@ def _copy_libraries(tree: _Tree, own: set[str]) -> None:
         for link in links:
             with suppress(FileExistsError):
                 os.symlink(name, tree.place(f"lib/{link}"))
+
+
+def _names_of(paths: set[str]) -> dict[str, list[str]]:
+    """Return the name of each file, and those of links to it in the folders of all."""
+    names = {path: [os.path.basename(path)] for path in paths}
+    for folder in {os.path.dirname(path) for path in paths}:
+        for entry in os.scandir(folder):
+            if entry.is_symlink() and (path := os.path.realpath(entry.path)) in paths:
+                names[path].append(entry.name)
+    return names
 
 
 def _mapped() -> set[str]:
