@@ -21,7 +21,7 @@ from jobsetpy.reconcilers.jobs.surroundings import dns_hostnames, pod_volumes, t
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.json_tree import child
+from jobsetpy.reconcilers.rules.json_tree import Json, child
 from jobsetpy.reconcilers.rules.names import (
     coordinator_endpoint,
     job_key,
@@ -94,21 +94,18 @@ class JobTemplateBuilder:
         job_spec = child(replicated.template, "spec")
         pod_template = child(job_spec, "template")
         pod_meta = child(pod_template, "metadata")
-        placement = placement_annotations(jobset, replicated)
-        placement |= shared.startup_group.get(name, {})
+        own = common | placement_annotations(jobset, replicated)
+        own |= shared.startup_group.get(name, {}) | spare_annotations(spares)
         self._job_labels = {**child(job_template, "labels"), **common}
-        self._job_annotations = {**child(job_template, "annotations"), **common, **placement}
-        # The annotation requests one recreation of a Job; copied from a template it would never
-        # stop.
-        self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
+        # It requests one recreation of a Job; copied from a template it would never stop.
+        self._job_annotations = _without(job_template, keys.RESTART_ANNOTATION) | own
         self._pod_labels = {**child(pod_meta, "labels"), **common}
-        self._pod_annotations = {**child(pod_meta, "annotations"), **common, **placement}
+        self._pod_annotations = _without(pod_meta, keys.LOST_NODE_DEADLINE_ANNOTATION) | own
         if shared.pod_groups is not None and shared.pod_groups.of(name, 0) is not None:
             chosen = backends.job_annotations(shared.marks)
             self._job_annotations |= chosen
             self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | chosen
 
-        self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
         if deadline_s:
             self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = f"{deadline_s:g}s"
 
@@ -122,10 +119,6 @@ class JobTemplateBuilder:
         )
         self._pod_meta = pod_meta
         self._pod_template = pod_template
-        for notes in (self._job_annotations, self._pod_annotations):
-            notes.pop(keys.IN_PLACE_SPARES_ANNOTATION, None)
-            notes.pop(keys.IN_PLACE_SPARE_JOBS_ANNOTATION, None)
-            notes.update(spare_annotations(spares))
         self._spec = {
             **job_spec,
             **job_fields(job_spec, deadline_s),
@@ -189,6 +182,13 @@ class JobTemplateBuilder:
                 },
             },
         }
+
+
+def _without(template: Json, name: str) -> dict[str, str]:
+    """Return the annotations of a template without numbers of spares, and without a given one."""
+    left_out = (name, keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
+    notes = child(template, "annotations")
+    return {each: value for each, value in notes.items() if each not in left_out}
 
 
 class SharedParts:
