@@ -265,8 +265,8 @@ async def test_a_deleted_lease_has_no_second_leader(world, after):
         await asyncio.sleep(7 + after)
         world.delete(LEASES, NAME)
         b.elector.on_delete(None, final_state_known=True)
-        for _ in range(4000):
-            await asyncio.sleep(0.01)
+        for _ in range(1500):
+            await asyncio.sleep(0.02)
             assert not (a.elector.fence.remaining_s() > 0 and b.elector.fence.remaining_s() > 0)
 
         assert a.leads

@@ -35,10 +35,15 @@ def anchor(alert):
     return "-".join(["alert", *words]).lower()
 
 
+@pytest.fixture(scope="module")
+def exported():
+    """Labels of all series."""
+    return update_monitoring.series_of() | {"up": frozenset()}
+
+
 @pytest.mark.parametrize(("name", "expression"), EXPRESSIONS)
-def test_series_of_expressions_are_exported(name, expression):
+def test_series_of_expressions_are_exported(exported, name, expression):
     """No alert or graph uses a name that does not exist."""
-    exported = update_monitoring.series_of() | {"up": frozenset()}
     query = promql.read(expression)
 
     assert query.asked
