@@ -19,11 +19,11 @@ from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.spares_kit import (
     LOST,
+    Group,
     managed_training_nodes,
-    running,
     training_nodes,
 )
-from support.agents.training_kit import NAMESPACE, PLAIN
+from support.agents.training_kit import NAMESPACE, PLAIN, Training, manifest
 from support.cluster.network_policies import nft
 from support.cluster.processes import pod_host_name
 from support.commands import why
@@ -52,10 +52,16 @@ async def client(two_nodes):
         yield made
 
 
-def training(client, folder, name=NAME):
+@asynccontextmanager
+async def training(client, folder, name=NAME):
     """A training of four ranks and a spare, one pod of which is on the node to lose."""
-    notes = {keys.IN_PLACE_HEARTBEAT_ANNOTATION: "auto"}
-    return running(client, name, PLAIN, folder, 1, spread=True, notes=notes)
+    body = manifest(name, PLAIN, "spare-1", SEATS, folder, spread=True)
+    body["metadata"]["annotations"][keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
+    group = Group(client, name, Training(folder, SEATS))
+    async with group.living(body):
+        await group.training.stepping(0, 180)
+        await group.reaches_spares(1)
+        yield group
 
 
 async def put(client, group, rank):

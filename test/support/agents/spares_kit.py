@@ -82,6 +82,6 @@ async def running(
         body["spec"]["replicatedJobs"][0]["replicas"] = 1 + spares
     group = Group(client, name, training)
     async with group.living(body):
-        await training.stepping(0, 180)
+        await training.stepping(0, 120)
         await group.reaches_spares(spares * SEATS if whole_jobs else spares)
         yield group
