@@ -61,9 +61,11 @@ async def exclusive_and_sliced(tenant, cpu):
     flavor = await tenant.flavor("flavor", pool, topologyName=topology)
     await tenant.queue((flavor, {"cpu": 8}))
     notes = {**SLICES, SLICE_REQUIRED: block}
-    body = jobset("js", replicated_job(replicas=2, pods=2, annotations=notes))
-    body["metadata"]["annotations"] = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: block}
-    body["metadata"]["labels"][QUEUE_LABEL] = QUEUE
+    exclusive = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: block}
+    body = jobset(
+        "js", replicated_job(replicas=2, pods=2, annotations=notes), annotations=exclusive
+    )
+    body["metadata"]["labels"] = {QUEUE_LABEL: QUEUE}
     path = JobSet.RESOURCE.path(tenant.namespace)
     made = await exchange(tenant.client, "POST", path, body)
     return made.headers.get("warning", ""), block

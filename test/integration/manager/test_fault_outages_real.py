@@ -29,6 +29,15 @@ async def ready(process) -> tuple[int, str]:
     return await asyncio.to_thread(process.readiness)
 
 
+async def ready_or_ended(process) -> bool:
+    """Wait until a process is ready, or has ended; return whether it is ready."""
+    while process.process.returncode is None:
+        if (await ready(process))[0] == 200:
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
 async def scraped(process) -> dict[str, float]:
     return await asyncio.to_thread(process.scrape)
 
@@ -75,10 +84,9 @@ async def test_managers_survive_an_api_server_outage(cluster, client, namespace,
 
             await asyncio.to_thread(cluster.start_apiserver)
             back = time.monotonic()
-            lost_it = leader.process.returncode is not None
+            lost_it = not await ready_or_ended(leader)
             if lost_it:
-                await leader.start(wait=False)  # as the kubelet does
-            await leader.wait_ready()
+                await leader.start()  # as the kubelet does
             await late.wait_ready()
             print(f"managers ready {time.monotonic() - back:.1f} s after")
             await group.running("in-place", epoch=2)
