@@ -17,6 +17,7 @@ from jobsetpy.agent.protocol.follower import REFUSED_S
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from support.cluster import objects
+from support.cluster.json_api import send
 from support.cluster.processes import processes
 from support.patience import eventually
 from support.restarts.scenario import (
@@ -66,6 +67,12 @@ async def placed(client, gang):
     """Return the number of a gang's pods by node."""
     page = await client.list_page(Pod, "default", label_selector=f"{keys.JOBSET_NAME}={gang}")
     return Counter(pod.spec.node_name for pod in page.items)
+
+
+async def no_taints(client):
+    """Return True if no node has a taint: a node that was lost keeps some until it is ready again."""
+    nodes = await send(client, "GET", "/api/v1/nodes")
+    return not any(node["spec"].get("taints") for node in nodes["items"])
 
 
 def workers(cluster, gang):
@@ -139,6 +146,7 @@ async def test_one_worker_of_each_rank_is_left_when_a_partition_heals(two_nodes,
 async def test_group_continues_on_one_node_when_the_other_loses_power(two_nodes, manager, client):
     """The node's pods are given up, and an event reports it."""
     gang = spread(supervised_jobset("power", PODS))
+    await eventually(lambda: no_taints(client), seconds=90)
     async with run_gang(client, gang, PODS) as timeline:
         assert (await placed(client, "power"))[LOST] == 2
         await asyncio.to_thread(two_nodes.stop_node, LOST)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import Literal, Protocol, TypedDict, Unpack
 
 import attrs
-
-if TYPE_CHECKING:
-    from jobsetpy.testing.apiserver._watching import Watch
 
 Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate", "drop_bookmarks"]
 
@@ -107,6 +104,18 @@ class Rule(Pattern):
         self.lifted.set()
 
 
+class OpenStream(Protocol):
+    """Open watch, as the rules see it; the watch itself imports the rules."""
+
+    target: Target
+
+    def bind(self, rule: Rule) -> None:
+        """Apply a ``cut`` or ``stall`` rule that hit this stream."""
+
+    def end(self, code: int | None = None) -> None:
+        """End cleanly; with a code, send an ERROR event first."""
+
+
 class Faults:
     """Fault rules of a :class:`FakeApiServer`.
 
@@ -115,7 +124,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
-        self._streams: dict[Watch, None] = {}
+        self._streams: dict[OpenStream, None] = {}
 
     def status(
         self,
@@ -213,14 +222,14 @@ class Faults:
                 return rule
         return None
 
-    def opened(self, stream: Watch) -> None:
+    def opened(self, stream: OpenStream) -> None:
         """Register a watch that begins, and apply rules to it."""
         self._streams[stream] = None
         for rule in self._live():
             if rule.action in {"cut", "stall"} and rule.matches(stream.target) and rule.take():
                 stream.bind(rule)
 
-    def closed(self, stream: Watch) -> None:
+    def closed(self, stream: OpenStream) -> None:
         """Unregister a watch that has ended."""
         self._streams.pop(stream, None)
 
