@@ -32,14 +32,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
-import msgspec
 import uvloop
 
 from bench.bare_loop import BareLoop
 from bench.common import ROOT, create_namespace, in_parallel, install_crd, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
-from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
@@ -96,28 +94,19 @@ KUBELETS_FLOW = {
         ],
     },
 }
-TEMPLATE = {
-    "spec": {
-        "completionMode": "Indexed",
-        "backoffLimit": keys.INT32_MAX,
-        "podReplacementPolicy": "Failed",
-        "template": {
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [
-                    {
-                        "name": "worker",
-                        "image": "bench.invalid/team/trainer:2026-01",
-                        "command": ["python3", "-m", "trainer", "--checkpoints=/checkpoints"],
-                        "env": [{"name": "LOG_LEVEL", "value": "info"}],
-                        "resources": {"limits": {"example.com/accelerator": 8}},
-                        "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
-                    }
-                ],
-                "volumes": [{"name": "checkpoints", "emptyDir": {}}],
-            }
-        },
-    }
+POD = {
+    "restartPolicy": "Never",
+    "containers": [
+        {
+            "name": "worker",
+            "image": "bench.invalid/team/trainer:2026-01",
+            "command": ["python3", "-m", "trainer", "--checkpoints=/checkpoints"],
+            "env": [{"name": "LOG_LEVEL", "value": "info"}],
+            "resources": {"limits": {"example.com/accelerator": 8}},
+            "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
+        }
+    ],
+    "volumes": [{"name": "checkpoints", "emptyDir": {}}],
 }
 
 
@@ -325,16 +314,9 @@ class Bench:
 
 
 def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
-    template = msgspec.json.decode(msgspec.json.encode(TEMPLATE))
-    template["spec"]["parallelism"] = template["spec"]["completions"] = pods
-    return objects.jobset(
-        name,
-        {"name": "w", "replicas": jobs, "template": template},
-        annotations={keys.RESTART_BACKOFF_ANNOTATION: "0"},
-        failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
-        network={"enableDNSHostnames": False},
-        successPolicy={"operator": "All"},
-        **spec,
+    network = {"enableDNSHostnames": False}
+    return objects.in_place_jobset(
+        name, jobs=jobs, pods=pods, max_restarts=1000, pod=POD, network=network, **spec
     )
 
 

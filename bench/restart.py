@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 import uvloop
 
 from bench.common import (
@@ -32,25 +31,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
 from support.cluster.follow import following
-from support.cluster.objects import jobset
+from support.cluster.objects import in_place_jobset
 from support.patience import News
 
 NAMESPACE = "bench"
-TEMPLATE = {
-    "spec": {
-        "parallelism": 0,
-        "completions": 0,
-        "completionMode": "Indexed",
-        "backoffLimit": keys.INT32_MAX,
-        "podReplacementPolicy": "Failed",
-        "template": {
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [{"name": "worker", "image": "bench.invalid/worker:1"}],
-            }
-        },
-    }
-}
 
 
 class JobSetWatch:
@@ -101,20 +85,14 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
         await create_namespace(client, NAMESPACE)
         manager = await stack.enter_async_context(manager_process(kubeconfig, log))
         empty_mb = manager.rss_mb()
-        template = msgspec.json.decode(msgspec.json.encode(TEMPLATE))
-        template["spec"]["parallelism"] = template["spec"]["completions"] = pods_per_job
         await client.create(
             JobSet,
             NAMESPACE,
-            jobset(
-                name,
-                {"name": "w", "replicas": jobs, "template": template},
-                annotations={keys.RESTART_BACKOFF_ANNOTATION: "0"},
-                failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
+            in_place_jobset(
+                name, jobs=jobs, pods=pods_per_job, max_restarts=1000,
                 network={"enableDNSHostnames": False},
-                successPolicy={"operator": "All"},
             ),
-        )
+        )  # fmt: skip
         start = time.monotonic()
         names: list[str] = []
         while len(names) < total:

@@ -62,7 +62,7 @@ def scaled(seconds: float) -> float:
 
 
 class News(asyncio.Event):
-    """Event after which a condition is checked again; whoever notes a change sets it."""
+    """Event that is set when something changed, after which a condition is checked again."""
 
     async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
         """Wait until a condition holds.

@@ -66,27 +66,34 @@ def jobset(
 
 
 def in_place_jobset(
-    name: str, *, jobs: int = 2, pods: int = 3, max_restarts: int = 100, backoff: str = "0"
+    name: str,
+    *,
+    jobs: int = 2,
+    pods: int = 3,
+    max_restarts: int = 100,
+    backoff: str = "0",
+    pod: Mapping[str, Any] | None = None,
+    **spec: Any,
 ) -> dict[str, Any]:
     """Return a JobSet that restarts in place; the test plays its agents.
 
-    Successive restarts wait only if ``backoff`` says so.
+    Successive restarts wait only if ``backoff`` says so. ``pod`` is the pod spec, ``spec`` has fields
+    of the JobSet that replace the usual ones.
     """
     container = {"name": "worker", "image": "test.invalid/worker:1"}
     item = replicated_job(
-        {"restartPolicy": "Never", "containers": [container]},
+        pod or {"restartPolicy": "Never", "containers": [container]},
         pods,
         replicas=jobs,
         completionMode="Indexed",
         backoffLimit=keys.INT32_MAX,
         podReplacementPolicy="Failed",
     )
-    return jobset(
-        name,
-        item,
-        annotations={keys.RESTART_BACKOFF_ANNOTATION: backoff},
-        failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
-        network={"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-        successPolicy={"operator": "All"},
-        startupPolicy={"startupPolicyOrder": "AnyOrder"},
-    )
+    usual = {
+        "failurePolicy": {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All"},
+        "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+    }
+    annotations = {keys.RESTART_BACKOFF_ANNOTATION: backoff}
+    return jobset(name, item, annotations=annotations, **{**usual, **spec})
