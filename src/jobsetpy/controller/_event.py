@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-import attrs
+import msgspec
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-@attrs.frozen
-class Event(Generic[T_co]):
+class Event(msgspec.Struct, Generic[T_co], frozen=True):
     """A change in a cache: an add has no ``old``, a delete no ``new``, an update has both.
+
+    Each handler of thousands of pods gets one for each change, and a struct is created in a third
+    of the time of an attrs class.
 
     Attributes:
         old: the object before the event; for a delete, its last known state.
@@ -22,7 +24,7 @@ class Event(Generic[T_co]):
 
     old: T_co | None
     new: T_co | None
-    initial: bool = attrs.field(default=False, kw_only=True)
+    initial: bool = False
 
     @property
     def obj(self) -> T_co:

@@ -75,7 +75,9 @@ class IndexTable(Generic[T]):
         found: Any = self.declared.func(obj)  # users' code: types are not checked
         if found is None:
             return ()
-        values = (found,) if isinstance(found, str) else tuple(found)
+        if isinstance(found, str):
+            return (found,)
+        values = tuple(found)
         for value in values:
             if type(value) is not str and not isinstance(value, str):
                 raise TypeError(f"an index needs texts as values, not {value!r}")

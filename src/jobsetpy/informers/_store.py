@@ -461,7 +461,8 @@ class StoreWriter(Generic[T]):
             else:
                 if failed:
                     failed.discard(identity)
-            table.change(identity, before, after, new)
+            if before or after:
+                table.change(identity, before, after, new)
         if new is None:
             del state.items[identity]
         else:

@@ -28,7 +28,6 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.barrier import group_size
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
@@ -438,7 +437,7 @@ def reconcile(
             ledger.pod_changed(None, pod_of(shape, pod))
     pods = ledger.histogram(GROUP)
     why = Cause(cause, FailureSignal.POD_DELETED, "p") if cause else None
-    if why is None and waited_s and has_missing_pods(jobset, pods, group_size(jobset, pods)):
+    if why is None and waited_s and has_missing_pods(jobset, pods):
         why = Cause(status.synced, FailureSignal.PODS_MISSING, "")
     decision = decide_epochs(jobset, pods, why, waited_s=waited_s)
     assert decision.failed is None

@@ -185,7 +185,7 @@ class Attempt(Histogram):
             self._place(self.spares.seats.get(job.name), pod, number)
             doubled = counts.doubled(pod, number)
             self.doubles += doubled
-            return bool(doubled or pod[0] is not None or pod[2])
+            return bool(doubled or pod[0] is not None or pod[3])
         # Only the first pod of an index counts, and only until the Job counts it.
         if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
             return False
@@ -200,12 +200,12 @@ class Attempt(Histogram):
         if seats is None or place is None or not seats.parks(pod):
             self.count(pod, number)
             return
-        epoch = parse_report(pod[0], pod[1])
+        epoch = parse_report(pod[0], pod[2])
         if epoch > 0:
             add_to(self.spares.parked, epoch, number)
         elif epoch == INVALID:
-            self.note({pod[5]: InvalidEpoch(pod[4], pod[5], pod[0] or "", pod[1])}, number)
-        if place[1] == READY and epoch > 0 and not pod[3]:
+            self.note({pod[6]: InvalidEpoch(pod[5], pod[6], pod[0] or "", pod[2])}, number)
+        if place[1] == READY and epoch > 0 and not pod[4]:
             self.spares.count_ready(seats, number)
 
     def _move(self, record: InPlaceRestartStatus, now: float) -> None:

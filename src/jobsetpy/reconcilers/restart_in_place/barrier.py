@@ -67,6 +67,11 @@ def group_size(jobset: JobSet, pods: Histogram) -> int:
     return expected_pods(jobset)
 
 
+def live_pods(jobset: JobSet, pods: Histogram) -> int:
+    """Return the number of live pods that the restart group needs now."""
+    return group_size(jobset, pods) - pods.succeeded
+
+
 def leaves_jobs_failed(jobset: JobSet) -> bool:
     """Return True if a rule of the failure policy may leave Jobs failed."""
     policy = jobset.spec.failure_policy
@@ -90,14 +95,14 @@ def requested(jobset: JobSet) -> str:
 
 
 def next_move(
-    jobset: JobSet, pods: Histogram, cause: Cause | None, expected: int
+    jobset: JobSet, pods: Histogram, cause: Cause | None
 ) -> tuple[int | None, int | None]:
     """Return the new synced and deprecated epochs; at most one of them is set."""
     status = jobset.status
     over = status.deprecated_epoch
     if pods.epochs:
         newest = max(pods.epochs)
-        if len(pods.epochs) == 1 and pods.epochs[newest] == expected - pods.succeeded:
+        if len(pods.epochs) == 1 and pods.epochs[newest] == live_pods(jobset, pods):
             # A pod that is being deleted may still arrive; but its worker would end immediately,
             # and its replacement would cause another restart. Of two pods of one index, which the
             # Job controller and the manager may create at the same time, one is about to be
@@ -116,11 +121,11 @@ def is_gathering(jobset: JobSet, pods: Histogram) -> bool:
     return not pods.epochs or jobset.status.deprecated_epoch >= jobset.status.synced_epoch
 
 
-def has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+def has_shrunk(jobset: JobSet, pods: Histogram) -> bool:
     """Return True if the group runs with fewer pods than recorded, which no new epoch will show."""
     known = record_of(jobset).pods
-    return (
-        known not in {0, expected}
-        and len(pods.epochs) == 1
-        and pods.epochs.get(jobset.status.synced_epoch) == expected - pods.succeeded
-    )
+    if not known or len(pods.epochs) != 1:
+        return False
+    expected = group_size(jobset, pods)
+    running = pods.epochs.get(jobset.status.synced_epoch)
+    return known != expected and running == expected - pods.succeeded

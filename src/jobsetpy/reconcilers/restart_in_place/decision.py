@@ -79,9 +79,7 @@ class EpochDecision:
 NOTHING: Final = EpochDecision()
 
 
-def needs_decision(
-    jobset: JobSet, pods: Histogram, expected: int, cause: Cause | None = None
-) -> bool:
+def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
     """Return True if the counts of a group require another status; called at each event.
 
     A budget spent by other causes shows in the JobSet, whose own events lead to a decision.
@@ -89,15 +87,14 @@ def needs_decision(
     Args:
         jobset: the JobSet.
         pods: counts of its group.
-        expected: the group's size.
         cause: detected cause for the end of an epoch.
     """
     return (
-        barrier.next_move(jobset, pods, cause, expected) != (None, None)
-        or seating.may_be_filled(jobset, pods, expected)
+        barrier.next_move(jobset, pods, cause) != (None, None)
+        or seating.may_be_filled(jobset, pods)
         or seating.spares_changed(jobset, pods)
         or limits.has_crashed(jobset, pods)
-        or barrier.has_shrunk(jobset, pods, expected)
+        or barrier.has_shrunk(jobset, pods)
     )
 
 
@@ -132,10 +129,10 @@ def decide_epochs(
     if policy is None or not barrier.takes_part(jobset):
         return NOTHING
     expected = barrier.group_size(jobset, pods)
-    synced, deprecated = barrier.next_move(jobset, pods, cause, expected)
+    synced, deprecated = barrier.next_move(jobset, pods, cause)
     seats = None
     if deprecated is None:
-        seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect, silent)
+        seats = seating.plan_seats(jobset, pods, waited_s, suspect, silent)
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(jobset.status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
@@ -200,7 +197,7 @@ class _Case:
         if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
             # The next manager must not start counting from zero.
             return EpochDecision(record=on_crash(jobset, crash))
-        if barrier.has_shrunk(jobset, self.pods, self.expected):
+        if barrier.has_shrunk(jobset, self.pods):
             return EpochDecision(record=evolve(record, pods=self.expected))
         if not seating.spares_changed(jobset, self.pods):
             return EpochDecision(call_s=call_s)

@@ -28,6 +28,7 @@ from jobsetpy.reconcilers.restart_in_place.pod_counts import (
     JobCounts,
     begins_recreation,
     failed_since,
+    move_of,
     read_job,
     read_pod,
 )
@@ -90,6 +91,18 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             self._attempts[key].forget_crashes(old)
         failed = None if old is None else self._note_failure(old, new, now)
         return failed or crashed or changed
+
+    def _recount(
+        self, before: tuple[str, CountedPod] | None, after: tuple[str, CountedPod] | None
+    ) -> AttemptKey | None:
+        if before is None or after is None or before[0] != after[0]:
+            return super()._recount(before, after)
+        job, move = self._jobs.get(after[0]), move_of(before[1], after[1])
+        if job is None or move is None:
+            return super()._recount(before, after)
+        for counts in (self._pods[after[0]], self._attempts[job[0]]):
+            counts.move(*move)
+        return job[0]
 
     def _is_parked(self, pod: ChildPod) -> bool:
         """Return True for a pod of a Job with spares that has no seat."""

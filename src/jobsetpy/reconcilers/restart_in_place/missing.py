@@ -12,7 +12,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
-from jobsetpy.reconcilers.restart_in_place.barrier import group_size
+from jobsetpy.reconcilers.restart_in_place.barrier import group_size, live_pods
 from jobsetpy.reconcilers.restart_in_place.barrier_report import Delay, absentees, laggards
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import missing_pods_failure, renewed
@@ -38,7 +38,7 @@ def plan_gathering(
     ``call_s`` is the time until spares take over for missing pods, 0 if none can.
     """
     jobset, pods, at = observed.jobset, observed.pods, now.monotonic
-    expected = group_size(jobset, pods) - pods.succeeded
+    expected = live_pods(jobset, pods)
     if expected <= 0 and not pods.epochs:
         return EpochPlan(memory=memory.at_rest())
     epoch = next_epoch(jobset.status, pods.epochs)
@@ -134,16 +134,11 @@ def reports_slowness(jobset: JobSet) -> bool:
 # ---- running groups ------------------------------------------------------------------------------
 
 
-def has_missing_pods(jobset: JobSet, pods: Histogram, expected: int) -> bool:
-    """Return True if workers run without their whole group, though it was not resized.
-
-    Args:
-        jobset: the JobSet.
-        pods: counts of its group.
-        expected: the group's size.
-    """
+def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if workers run without their whole group, though it was not resized."""
     if is_waiting(jobset.status, pods.epochs):
         return False
+    expected = group_size(jobset, pods)
     present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
     return present < expected - pods.succeeded and not renewed(jobset, expected)
 

@@ -15,7 +15,7 @@ import attrs
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place import attempts, missing, silence, transition
-from jobsetpy.reconcilers.restart_in_place.barrier import group_size, takes_part
+from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.decision import (
     EpochDecision,
@@ -49,11 +49,10 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: Epo
         return True
     if notes.invalid != memory.invalid or bool(pods.slow) is not missing.reports_slowness(jobset):
         return True
-    expected = group_size(jobset, pods)
-    lacking = missing.has_missing_pods(jobset, pods, expected)
+    lacking = missing.has_missing_pods(jobset, pods)
     if lacking is not (memory.lacking_since is not None):
         return True
-    return needs_decision(jobset, pods, expected, memory.cause)
+    return needs_decision(jobset, pods, memory.cause)
 
 
 def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
@@ -89,7 +88,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     unheard = silence.unheard_events(jobset, quiet, decision)
     notices = invalid_notices(observed, memory)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
-    lacking = missing.has_missing_pods(jobset, pods, group_size(jobset, pods))
+    lacking = missing.has_missing_pods(jobset, pods)
     memory = attrs.evolve(
         _observed_state(observed, memory, pace),
         lacking_since=memory.lacking_since if lacking else None,
@@ -114,7 +113,7 @@ def _follow(
         plan = missing.plan_backoff(observed, decision.wait_s, memory, now)
     elif is_waiting(jobset.status, pods.epochs):
         plan = missing.plan_gathering(observed, memory, now, decision.call_s)
-    elif missing.has_missing_pods(jobset, pods, group_size(jobset, pods)):
+    elif missing.has_missing_pods(jobset, pods):
         plan = missing.plan_missing(observed, memory, now)
     else:
         plan = missing.plan_complete(jobset, pods, memory, now)

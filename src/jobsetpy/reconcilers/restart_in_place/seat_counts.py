@@ -49,7 +49,7 @@ class JobSeats:
 
     def parks(self, pod: LivePod) -> bool:
         """Return True if a pod has no seat."""
-        return pod[7] is not None and self.parks_pod(pod[5], pod[7][0])
+        return pod[7] is not None and self.parks_pod(pod[6], pod[7][0])
 
     def parks_pod(self, uid: str, index: int) -> bool:
         """Return True if the pod with a UID and a completion index has no seat."""

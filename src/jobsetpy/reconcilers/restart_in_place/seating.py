@@ -9,7 +9,7 @@ from typing import Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place import node_memory
-from jobsetpy.reconcilers.restart_in_place.barrier import record_of
+from jobsetpy.reconcilers.restart_in_place.barrier import live_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS, WITHOUT_SPARES, Round, Seating
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
@@ -29,13 +29,12 @@ MAX_SWAP_EVENTS: Final = 10
 def plan_seats(
     jobset: JobSet,
     pods: Histogram,
-    expected: int,
     waited_s: float,
     suspect: Collection[str] = (),
     silent: Collection[str] = (),
 ) -> Seating | None:
     """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
-    if not may_be_filled(jobset, pods, expected):
+    if not may_be_filled(jobset, pods):
         return None
     now = Round(
         next_epoch(jobset.status, pods.epochs),
@@ -48,7 +47,7 @@ def plan_seats(
     record = record_of(jobset)
     seating = assign_seats(pods.spares.jobs(), record.taken_seats, now, record.taken_jobs)
     # Jobs that do not exist yet have seats too.
-    return seating if seating.filled == expected - pods.succeeded else None
+    return seating if seating.filled == live_pods(jobset, pods) else None
 
 
 def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
@@ -58,7 +57,7 @@ def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
     return node_memory.suspects(observed.jobset.status.restart_history, now.wall, observed.nodes)
 
 
-def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+def may_be_filled(jobset: JobSet, pods: Histogram) -> bool:
     """Return True if enough pods, parked ones included, are at the epoch of a closed barrier.
 
     A necessary condition, in O(1): each Job fills its seats with its own pods, or gives all up.
@@ -67,7 +66,7 @@ def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
         return False
     epoch = next_epoch(jobset.status, pods.epochs)
     there = pods.epochs.get(epoch, 0) + pods.spares.parked.get(epoch, 0)
-    return there >= expected - pods.succeeded > 0
+    return there >= live_pods(jobset, pods) > 0
 
 
 def spares_changed(jobset: JobSet, pods: Histogram) -> bool:

@@ -140,10 +140,7 @@ class MembershipLedger(Generic[P, J, C, A]):
         except Exception:
             self._count(before, -1)
             raise
-        if before == after:
-            return None
-        left = self._count(before, -1)
-        return self._count(after, 1) or left
+        return None if before == after else self._recount(before, after)
 
     def job_changed(self, old: Job | None, new: Job | None) -> AttemptKey | None:
         """Process a Job's change: its pods may join an attempt, or leave it.
@@ -161,6 +158,12 @@ class MembershipLedger(Generic[P, J, C, A]):
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             left = self._put_job(old.metadata.uid, None)
         return left if new is None else self._put_job(new.metadata.uid, after) or left
+
+    def _recount(
+        self, before: tuple[str, P] | None, after: tuple[str, P] | None
+    ) -> AttemptKey | None:
+        left = self._count(before, -1)
+        return self._count(after, 1) or left
 
     def _count(self, pod: tuple[str, P] | None, number: int) -> AttemptKey | None:
         if pod is None:

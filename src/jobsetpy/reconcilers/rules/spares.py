@@ -28,6 +28,11 @@ class SpareCounts(NamedTuple):
     jobs: int = 0
 
 
+_NONE: Final = SpareCounts()
+_PODS: Final = keys.IN_PLACE_SPARES_ANNOTATION
+_JOBS: Final = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
+
+
 def parse_spares(value: object) -> int | None:
     """Return the value of an annotation as a number from 0; ``None`` if it is invalid."""
     count = parse_count(value) if isinstance(value, str) else None
@@ -47,8 +52,11 @@ def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
 
 
 def _asked(own: Json, notes: Json) -> SpareCounts:
-    names = (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
-    return SpareCounts(*(parse_spares(own.get(name, notes.get(name))) or 0 for name in names))
+    pods = own.get(_PODS, notes.get(_PODS))
+    jobs = own.get(_JOBS, notes.get(_JOBS))
+    if pods is None and jobs is None:
+        return _NONE
+    return SpareCounts(parse_spares(pods) or 0, parse_spares(jobs) or 0)
 
 
 def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
@@ -57,7 +65,7 @@ def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
     An invalid value is refused at admission; here it reads as 0, as without restart in place.
     """
     if not jobset.spec.restarts_in_place:
-        return SpareCounts()
+        return _NONE
     own = child(replicated.template, "spec", "template", "metadata", "annotations")
     pods, jobs = _asked(own, jobset.metadata.annotations)
     return SpareCounts(

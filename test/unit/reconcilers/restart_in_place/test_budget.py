@@ -282,7 +282,7 @@ def test_crashes_before_the_barrier_end_the_jobset_or_not_when_they_are_of(case)
     decision = decide_epochs(observed, pods)
 
     assert (decision.failed is not None) is expected
-    assert needs_decision(observed, pods, 4) is (not decision.empty)
+    assert needs_decision(observed, pods) is (not decision.empty)
 
 
 def test_crashes_are_stored_for_the_next_manager():
@@ -294,7 +294,7 @@ def test_crashes_are_stored_for_the_next_manager():
 
     assert (record.crashes, record.crashing_pod, record.crashing_container) == (2, "p", "worker")
     assert decide_epochs(after, pods).empty
-    assert not needs_decision(after, pods, 4)
+    assert not needs_decision(after, pods)
     record = decided(after, {3: 4}).status.in_place_restart
     assert (record.crashes, record.crashing_pod) == (0, "")
 
@@ -315,8 +315,8 @@ def test_only_crashes_within_the_window_end_the_jobset():
     record = after.status.in_place_restart
     assert (record.crashes, len(record.crash_times)) == (2, 2)
     assert decide_epochs(after, crashed(90, 40, 30), pace=pace).empty
-    assert not needs_decision(after, crashed(40, 30), 4)
-    assert needs_decision(after, crashed(40, 30, 20), 4)
+    assert not needs_decision(after, crashed(40, 30))
+    assert needs_decision(after, crashed(40, 30, 20))
     assert decide_epochs(after, crashed(40, 30, 20), pace=pace).failed is not None
     later = Pace(NOW + timedelta(minutes=25), window_s=3600)
     again = stored(after, decide_epochs(after, crashed(40, 30, 20), pace=later))

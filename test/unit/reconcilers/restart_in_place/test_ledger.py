@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from itertools import pairwise
 
+import attrs
 import pytest
 
 from jobsetpy.api import keys
@@ -16,10 +17,12 @@ from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.attempt import MAX_FAILURES
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import Observations
+from jobsetpy.reconcilers.restart_in_place.pod_counts import Counts
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, START, job
 
+COUNTS = [field.name for field in attrs.fields(Counts)]
 NEXT = GROUP._replace(attempt=1)
 
 
@@ -44,6 +47,11 @@ def counts(book, group=GROUP):
     return dict(histogram.epochs), histogram.succeeded
 
 
+def counted(histogram):
+    """Return all counts of a group; its observations are no counts."""
+    return attrs.asdict(histogram, filter=lambda field, _: field.name in COUNTS)
+
+
 def test_pods_are_counted_by_epoch():
     """A pod counts at its epoch, moves with it, and leaves the group when it is gone."""
     book = ledger()
@@ -64,6 +72,32 @@ def test_group_does_not_change_when_a_pod_keeps_its_epoch():
     book.pod_changed(None, pod(epoch=1, phase="Pending"))
 
     assert book.pod_changed(pod(epoch=1, phase="Pending"), pod(epoch=1)) is None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pod(epoch=2, deleted=True),
+        pod(epoch=2, restarts=1),
+        pod(epoch=2, notes={keys.PROGRESS_ANNOTATION: "7"}),
+        pod(epoch=2, notes={keys.SLOW_PATCH_ANNOTATION: "2"}),
+        pod(epoch=2, index=1),
+        pod(epoch=None, notes={keys.ATTEMPT_ANNOTATION: "1"}),
+        pod(epoch="x"),
+        pod(epoch=2, phase="Failed"),
+    ],
+    ids=["deleted", "restarted", "progress", "slow", "index", "attempt", "invalid", "failed"],
+)
+def test_pod_counts_in_all_respects_when_it_changes_its_epoch(after):
+    """The counts are those of a ledger that has only received the pod's last state."""
+    book, other = ledger(), ledger()
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(pod(epoch=1), after)
+    other.pod_changed(None, after)
+
+    seen, wanted = (counted(each.histogram(GROUP)) for each in (book, other))
+
+    assert seen == wanted
 
 
 def test_pod_that_is_being_deleted_counts_until_it_is_gone():
