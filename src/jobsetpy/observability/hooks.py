@@ -103,7 +103,7 @@ _ADVISED_LIMIT: Final = 1000
 
 
 class ClientMetrics:
-    """Counts requests; implements ``client.RequestObserver``."""
+    """Counts the requests of a client, as its ``observer``."""
 
     __slots__ = ()
 

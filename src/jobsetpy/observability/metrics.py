@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -141,7 +141,7 @@ class QueueMetrics:
         self._wait = _queue_wait.labels(name, name)
         self._work = _queue_work.labels(name, name)
 
-    def on_add(self, priority: int) -> None:  # noqa: ARG002 - adds carry no priority label
+    def on_add(self) -> None:
         """Count an item that was queued and was not queued before."""
         self._adds.inc()
 
@@ -279,8 +279,7 @@ class ReconcileMetrics:
 
     def __init__(self, controller: str) -> None:
         self._results = {
-            result: _reconciles.labels(controller, result)
-            for result in ("success", "error", "requeue", "requeue_after")
+            result: _reconciles.labels(controller, result) for result in get_args(Result)
         }
         self._errors = _reconcile_errors.labels(controller)
         self._problems = {name: each.labels(controller) for name, each in _problems.items()}
@@ -348,8 +347,7 @@ class EventMetrics:
 
     def __init__(self, controller: str) -> None:
         self._outcomes = {
-            outcome: _events.labels(controller, outcome)
-            for outcome in ("created", "patched", "failed", "overflow", "rate_limited")
+            outcome: _events.labels(controller, outcome) for outcome in get_args(EventOutcome)
         }
 
     def count(self, outcome: EventOutcome) -> None:

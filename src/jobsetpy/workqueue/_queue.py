@@ -290,7 +290,7 @@ class WorkQueue(Generic[K]):
         self._queued[item] = (priority, self._clock.monotonic())
         self._append_to_level(item, priority)
         if self._metrics is not None:
-            self._metrics.on_add(priority)
+            self._metrics.on_add()
         if self._waiters:
             self._wake()
 

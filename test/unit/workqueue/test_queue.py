@@ -35,13 +35,13 @@ def take_all(queue: WorkQueue[str]) -> list[str]:
 
 
 class Recorder:
-    """A queue observer that records its calls."""
+    """Metrics of a queue that record their calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, float]] = []
 
-    def on_add(self, priority: int) -> None:
-        self.calls.append(("add", priority))
+    def on_add(self) -> None:
+        self.calls.append(("add", 0))
 
     def on_get(self, waited_s: float) -> None:
         self.calls.append(("get", waited_s))
@@ -150,10 +150,10 @@ class TestDelays:
         assert queue.depths() == {5: 1}
 
 
-class TestObserver:
+class TestMetrics:
     """Calls that metrics are based on."""
 
-    def test_observer_gets_times_and_new_items(self):
+    def test_metrics_get_times_and_new_items(self):
         """Merged adds are not reported; queue time and work time are in seconds."""
         clock = ManualClock()
         recorder = Recorder()
@@ -168,7 +168,7 @@ class TestObserver:
         queue.add_rate_limited("a")
         queue.done("a")
 
-        assert recorder.calls == [("add", 3), ("get", 2.0), ("retry", 0), ("done", 5.0)]
+        assert recorder.calls == [("add", 0), ("get", 2.0), ("retry", 0), ("done", 5.0)]
         assert queue.processing("a") is None
 
 
