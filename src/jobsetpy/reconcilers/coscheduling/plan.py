@@ -208,12 +208,12 @@ def has_turned(
     before = memory.standings.get(gang.name)
     if before is None:
         return False
-    counts = counts_of(gang)
-    if attrs.evolve(before, counts=counts).complete:
+    after = attrs.evolve(before, counts=counts_of(gang))
+    if after.complete:
         memory.incomplete.discard(gang.name)
     else:
         memory.incomplete.add(gang.name)
-    lowered = gang.name in memory.above and counts.open > 0
+    lowered = gang.name in memory.above and after.counts.open > 0
     return lowered or memory.waits != bool(memory.incomplete)
 
 
@@ -361,13 +361,16 @@ def _pod_groups(
         away = resizing(jobset, gangs, sort_jobs(jobset, jobs, features).active)
     starting = is_starting(jobset)
     needed = {
-        gang.name: 0 if gang.name in away else minimum(gang, left[gang.name], starting=starting)
-        for gang in gangs
+        name: 0 if name in away else minimum(each.gang, left[name], starting=starting)
+        for name, each in standings.items()
     }
-    kept = _kept_minima(observed.pod_groups, gangs, standings, needed)
+    names = {name: pod_group_name(each.gang, gangs.attempt) for name, each in standings.items()}
+    current = {each.metadata.name: min_count(each.spec) for each in observed.pod_groups}
+    there = {name: current.get(pod_group) or 0 for name, pod_group in names.items()}
+    kept = _kept_minima(there, standings, needed)
     parent = workload(jobset, gangs)
     wanted = pod_groups(jobset, gangs, {**needed, **kept}, parent)
-    gone = {pod_group_name(gang, gangs.attempt) for gang in gangs if gang.name in away}
+    gone = {pod_group for name, pod_group in names.items() if name in away}
     stages = (
         # The API server rejects a PodGroup while the Workload that it refers to does not exist.
         object_changes(observed.workloads, [] if parent is None else [parent]),
@@ -377,23 +380,18 @@ def _pod_groups(
 
 
 def _kept_minima(
-    there: Iterable[SchedulingPodGroup],
-    gangs: Gangs,
-    standings: Mapping[str, GangStanding],
-    needed: Mapping[str, int],
+    there: Mapping[str, int], standings: Mapping[str, GangStanding], needed: Mapping[str, int]
 ) -> dict[str, int]:
     """Return minima of existing objects, by gang, that are higher than needed and yet stay.
 
     A gang has a lower minimum once it has worked (spares), and when its pods succeed. Only pods
     without a node depend on it, so nothing is written as long as there are none.
     """
-    current = {each.metadata.name: min_count(each.spec) for each in there}
-    found = ((gang, current.get(pod_group_name(gang, gangs.attempt), 0)) for gang in gangs)
     return {
-        gang.name: least
-        for gang, least in found
-        if 0 < needed[gang.name] < least <= gang.min_available
-        and not standings[gang.name].counts.open
+        name: least
+        for name, least in there.items()
+        if 0 < needed[name] < least <= standings[name].gang.min_available
+        and not standings[name].counts.open
     }
 
 

@@ -2,7 +2,7 @@
 
 Decisions are made by ``reconcilers.coscheduling.plan``. A pod's event costs the same for gangs of
 any size and number: some counters, a comparison of its labels, and a reconcile only if they are
-wrong, the last gang became complete, or the first one incomplete.
+wrong, the last gang became complete, the first one incomplete, or a pod needs a lower minimum.
 
 With the backend ``podgroup`` it also manages the API server's ``PodGroup`` objects. Pods that were
 created for the coscheduler are ungated when another backend is configured, because no other program
@@ -124,7 +124,7 @@ class CoschedulingReconciler:
     # -- events -------------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Request a reconcile if a pod needs a correction, or now all gangs are complete; O(1)."""
+        """Request a reconcile if a pod needs a correction, or :func:`has_turned`; O(1)."""
         meta = event.obj.metadata
         key = rt.ObjectKey(meta.namespace, meta.labels.jobset_name)
         memory = self._memory.of(key)

@@ -301,6 +301,16 @@ def test_objects_are_created_one_kind_after_the_other():
     assert len(fixes) == 1
 
 
+def test_pod_group_is_replaced_when_it_has_no_minimum():
+    """Its policy may be another one, for which the API server stores no minimum."""
+    gangs = Gangs(pod_groups=(), workloads=())
+    _, (change,), _ = gangs.plan().stages
+    other = {"metadata": {"name": change.new.name}, "spec": {"schedulingPolicy": {"basic": {}}}}
+    stored = decoded(SchedulingPodGroup, other)
+    _, (replaced,), _ = gangs.plan(pod_groups=(stored,)).stages
+    assert (replaced.old, replaced.new) == (stored, change.new)
+
+
 def test_warnings_are_reported_once():
     """Different priorities in a gang, and a scope that does not exist."""
     gangs = Gangs()
