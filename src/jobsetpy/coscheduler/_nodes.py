@@ -54,9 +54,9 @@ class Nodes:
 
     def problem(self, name: str, pod: GroupPod) -> str:
         """Return why a node cannot run a pod, regardless of capacity; "" if it can."""
-        node = self._infos.get(name)
         if not self.watched:
             return ""
+        node = self._infos.get(name)
         if node is None:
             return f"node {name} does not exist"
         if not node.admits(shape_of(pod.spec).placement):

@@ -78,8 +78,9 @@ class Holding:
             timeout_s = plugin.permit_timeout(
                 info, shortest_s=limits.permit_s, per_pod_s=limits.permit_per_pod_s
             )
-            longest_s = limits.promise_s if gang.promised else timeout_s
-            self._deadlines.set(gang, now + min(timeout_s, longest_s))
+            if gang.promised:
+                timeout_s = min(timeout_s, limits.promise_s)
+            self._deadlines.set(gang, now + timeout_s)
 
     def cancelled(self, ticket: int) -> None:
         """Handle the loss of a bind request's client."""

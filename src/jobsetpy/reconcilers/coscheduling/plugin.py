@@ -129,9 +129,7 @@ class _Descending(str):
     """Text in reversed order."""
 
     __slots__ = ()
-
-    def __lt__(self, other: str) -> bool:
-        return super().__gt__(other)
+    __lt__, __le__, __gt__, __ge__ = str.__gt__, str.__ge__, str.__lt__, str.__le__
 
 
 QueueKey = tuple[int, float, _Descending]

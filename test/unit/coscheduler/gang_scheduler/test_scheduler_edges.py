@@ -405,6 +405,14 @@ def test_disagreements_of_pods_are_described(scheduler):
     assert scheduler.gang(B).disagreements() == []
 
 
+def test_descending_texts_are_reversed_in_every_comparison():
+    """Also in tuples, and for the greatest one."""
+    first, last = _Descending("b"), _Descending("a")
+    assert sorted([last, first]) == [first, last]
+    assert max(first, last) == last
+    assert ((1, first) <= (1, last), (1, first) >= (1, last)) == (True, False)
+
+
 def test_equal_descending_texts_have_equal_hashes():
     """Sort keys in descending order can be members of a set."""
     assert {_Descending("a"), _Descending("a")} == {_Descending("a")}
