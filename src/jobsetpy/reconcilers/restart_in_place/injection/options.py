@@ -11,7 +11,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections
-from jobsetpy.reconcilers.restart_in_place.injection.notes import Notes
+from jobsetpy.reconcilers.restart_in_place.injection.annotations import Annotations
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     WORKER_SETTINGS,
     Ranks,
@@ -101,7 +101,7 @@ def read_options(
     """
     own = child(template, "template", "metadata", "annotations")
     pod = child(template, "template", "spec")
-    notes = Notes(shared, own, f"{path}.template")
+    notes = Annotations(shared, own, f"{path}.template")
     workers = _workers(notes, pod, supervised)
     codes = frozenset().union(*(_codes(notes, name) for name in _CODE_SETTINGS))
     variables, port = {}, DEFAULT_BARRIER_PORT
@@ -123,7 +123,7 @@ def read_options(
 
 
 def _supervisor_variables(
-    notes: Notes, template: Json, path: str, workers: Collection[int], ranks: Ranks | None
+    notes: Annotations, template: Json, path: str, workers: Collection[int], ranks: Ranks | None
 ) -> dict[str, str]:
     """Return the supervisor's variables that follow from annotations."""
     pod, where = child(template, "template", "spec"), f"{path}.template.spec"
@@ -138,7 +138,7 @@ def _supervisor_variables(
     return variables
 
 
-def _workers(notes: Notes, pod: Json, supervised: bool) -> frozenset[int]:
+def _workers(notes: Annotations, pod: Json, supervised: bool) -> frozenset[int]:
     """Return the indices of the worker containers; none after an error.
 
     A pod has one epoch, so at most one supervisor: of several containers, the one that it runs must
@@ -163,14 +163,14 @@ def _workers(notes: Notes, pod: Json, supervised: bool) -> frozenset[int]:
     return frozenset(at for at, _ in containers)
 
 
-def _grace(notes: Notes) -> dict[str, str]:
+def _grace(notes: Annotations) -> dict[str, str]:
     name = keys.IN_PLACE_GRACE_ANNOTATION
     if not is_seconds(notes.value(name)):
         notes.refuse(name, f"must be a number from 0 to {MAX_SECONDS}")
     return {"WORKER_GRACE_SECONDS": notes.text(name)}
 
 
-def _hang(notes: Notes) -> dict[str, str]:
+def _hang(notes: Annotations) -> dict[str, str]:
     """Return the supervisor's variables about hangs of its worker."""
     given = {name: notes.value(name) for name in HANG_SETTINGS}
     given = {name: value for name, value in given.items() if value is not None}
@@ -213,7 +213,7 @@ def _is_signal(value: object) -> bool:
     return known is not None and known not in {signal.SIGKILL, signal.SIGSTOP}
 
 
-def _codes(notes: Notes, name: str) -> frozenset[int]:
+def _codes(notes: Annotations, name: str) -> frozenset[int]:
     value = notes.value(name)
     if value is None:
         return frozenset()
@@ -245,7 +245,7 @@ def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
     return frozenset(each for each in found if 0 < each <= 255)
 
 
-def _sidecar_port(notes: Notes, pod: Json) -> int:
+def _sidecar_port(notes: Annotations, pod: Json) -> int:
     """Return the port of a sidecar, and refuse what it does not support."""
     for name, why in _ONLY_SUPERVISED.items():
         notes.refuse(name, why)

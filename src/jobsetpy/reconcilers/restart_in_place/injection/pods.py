@@ -115,7 +115,6 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
     # The signal that the kubelet sends in place of SIGTERM (Kubernetes 1.33 and later).
     stop_signal = text(child(worker, "lifecycle"), "stopSignal")
     values = {
-        "WORKER_GRACE_SECONDS": "",
         "END_POD_EXIT_CODES": codes,
         "WORKER_STOP_SIGNAL": stop_signal,
         **options.variables,

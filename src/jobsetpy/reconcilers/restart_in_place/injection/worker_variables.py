@@ -14,7 +14,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.python_command import module_names, split_python
-from jobsetpy.reconcilers.restart_in_place.injection.notes import Notes
+from jobsetpy.reconcilers.restart_in_place.injection.annotations import Annotations
 from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, is_seconds
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import (
@@ -95,7 +95,7 @@ class Ranks:
     hosts: str = ""
 
 
-def standby_variables(notes: Notes, worker: Json) -> dict[str, str]:
+def standby_variables(notes: Annotations, worker: Json) -> dict[str, str]:
     """Return the supervisor's variables about standby processes.
 
     Args:
@@ -144,7 +144,7 @@ def _preload_problem(modules: Sequence[str] | None, worker: Json) -> str:
     )
 
 
-def health_variables(notes: Notes, pod: Json, path: str) -> dict[str, str]:
+def health_variables(notes: Annotations, pod: Json, path: str) -> dict[str, str]:
     """Return the supervisor's variables about its health command.
 
     Args:
@@ -184,7 +184,7 @@ def _is_command(value: object) -> bool:
 
 
 def process_variables(
-    notes: Notes, template: Json, worker: Json, path: str, ranks: Ranks | None
+    notes: Annotations, template: Json, worker: Json, path: str, ranks: Ranks | None
 ) -> dict[str, str]:
     """Return the supervisor's variables about its processes.
 

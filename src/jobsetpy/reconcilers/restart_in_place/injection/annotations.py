@@ -16,7 +16,7 @@ from jobsetpy.reconcilers.rules.json_tree import Json
 
 
 @attrs.frozen
-class Notes:
+class Annotations:
     """Annotations of one ReplicatedJob: on its pod template, or else on the JobSet.
 
     Args:
