@@ -105,12 +105,12 @@ def spares_of_job(job: Job) -> int | None:
     The manager has set the annotation on the Job, and on its pods.
     """
     spares = parse_spares(job.metadata.annotations.get(keys.IN_PLACE_SPARES_ANNOTATION))
-    return None if spares is None else min(spares, pods_of_job(job))
+    return None if spares is None else min(spares, _pods_at_once(job))
 
 
 def seats_of_job(job: Job) -> int:
     """Return the number of pods of a Job that work at the same time."""
-    return pods_of_job(job) - (spares_of_job(job) or 0)
+    return _pods_at_once(job) - (spares_of_job(job) or 0)
 
 
 def working_with(job: Job) -> int:
@@ -121,7 +121,7 @@ def working_with(job: Job) -> int:
     return replicas - spares if 0 < spares < replicas else 0
 
 
-def pods_of_job(job: Job) -> int:
+def _pods_at_once(job: Job) -> int:
     """Return the number of pods that a Job runs in parallel, before any of them succeeds."""
     return pods_at_once(job.spec.parallelism, job.spec.completions)
 
