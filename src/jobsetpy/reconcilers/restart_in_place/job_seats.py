@@ -340,10 +340,8 @@ def call_s(pod: SeatPod | None, now: Round) -> float:
         return calls.start_s
     if pod is None:
         return 0.0
-    if (
-        pod.uid in now.silent
-    ):  # its own agent, cut off, kills the worker in that time (see ``self_fence``)
-        return calls.last_s
+    if pod.uid in now.silent:
+        return calls.last_s  # cut off, its own agent kills the worker by then (``self_fence``)
     if pod.state.startswith(SAVING):
         seconds = pod.state.removeprefix(SAVING)
         return float(seconds) + calls.saving_s if seconds.isdecimal() else calls.last_s

@@ -9,6 +9,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import condition_true
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
@@ -22,6 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEp
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.transition import plan_transition
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
@@ -123,12 +125,8 @@ def _clear_stalled(jobset: JobSet, reason: str, now: Now) -> StatusChange | None
 
 def reports_slowness(jobset: JobSet) -> bool:
     """Return True if the condition says that workers wait for a slow API server."""
-    return any(
-        each.type == keys.BARRIER_STALLED_CONDITION
-        and each.status == "True"
-        and each.reason == keys.API_SERVER_SLOW_REASON
-        for each in jobset.status.conditions
-    )
+    stalled = condition_true(jobset.status.conditions, keys.BARRIER_STALLED_CONDITION)
+    return stalled is not None and stalled.reason == keys.API_SERVER_SLOW_REASON
 
 
 # ---- running groups ------------------------------------------------------------------------------
@@ -143,7 +141,7 @@ def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
     return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
-def plan_missing(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
+def plan_missing(observed: ObservedEpochs, memory: EpochState, pace: Pace, now: Now) -> EpochPlan:
     """Plan for running workers that lack pods, without a decision."""
     jobset, at, grace = observed.jobset, now.monotonic, observed.missing_after_s
     lacking_since = at if memory.lacking_since is None else memory.lacking_since
@@ -162,7 +160,6 @@ def plan_missing(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoc
         return EpochPlan(memory=memory, result=Result.requeue_after(pause))
     epoch = jobset.status.synced_epoch
     cause = Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
-    pace = memory.pace(jobset, observed.backoff, now)
     decision = decide_epochs(jobset, observed.pods, cause, pace)
     if not decision.empty:
         memory = attrs.evolve(memory, cause=cause, lacking_since=None)

@@ -114,7 +114,7 @@ def _follow(
     elif is_waiting(jobset.status, pods.epochs):
         plan = missing.plan_gathering(observed, memory, now, decision.call_s)
     elif missing.has_missing_pods(jobset, pods):
-        plan = missing.plan_missing(observed, memory, now)
+        plan = missing.plan_missing(observed, memory, pace, now)
     else:
         plan = missing.plan_complete(jobset, pods, memory, now)
     return plan

@@ -24,7 +24,11 @@ from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import UNHEARD, SharedCaches, job_of, pods_of_job
 from jobsetpy.reconcilers.execution.memory import Memories
-from jobsetpy.reconcilers.execution.status_writer import StatusWriter, decide_again_on_conflict
+from jobsetpy.reconcilers.execution.status_writer import (
+    StatusWriter,
+    decide_again_on_conflict,
+    moment,
+)
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
@@ -32,7 +36,6 @@ from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState, Restart
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.times import Now
 
 _NOTHING: Final = EpochState()
 
@@ -130,13 +133,12 @@ class RestartInPlaceReconciler:
     @decide_again_on_conflict
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Write the epochs of one JobSet if the counts require others."""
-        now = Now(self._clock.now(), self._clock.monotonic())
         observed = self._observe(request.key)
         if observed is None:
             self._status.forget(request.key)
             self._keep(request.key, None)
             return rt.Result.done()
-        plan = plan_epochs(observed, self._memories.of(request.key), now)
+        plan = plan_epochs(observed, self._memories.of(request.key), moment(self._clock))
         await self._execute(request.key, observed, plan)
         return plan.result
 

@@ -29,14 +29,7 @@ from jobsetpy.reconcilers.rules.agent_containers import (
 )
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    job_spec,
-    objects,
-    pod_spec,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects, pod_spec, text
 
 KILLED = 137
 """Exit code of a container that is out of memory."""
