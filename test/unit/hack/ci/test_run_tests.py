@@ -132,16 +132,30 @@ def test_files_are_listed_with_their_cpu_when_tests_run_in_other_processes(run):
 
 
 def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
-    """Otherwise it is the file; tests with nodes are two units, whose files all exist."""
+    """Otherwise it is the file."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/__init__.py").touch()
     assert units.unit_of("shared/test_a.py::test_one[b::c]", tmp_path) == "shared"
     assert units.unit_of("test_b.py::Test::test_two", tmp_path) == "test_b.py"
+
+
+def test_units_with_nodes_are_files_unless_they_share_a_cluster():
+    """Those that use the folder's node are two units."""
     root = run_tests.client_tests.ROOT
-    nodes = {units.unit_of(f"{units.NODES}/{each}", root) for each in units.NODES_FIRST}
-    assert nodes == {f"{units.NODES}, first"}
-    assert units.unit_of(f"{units.NODES}/test_kep467.py::test_it", root) == units.NODES
-    assert [each for each in units.NODES_FIRST if not (root / units.NODES / each).exists()] == []
+    folder = root / units.NODES
+    sharing, apart = set(), set()
+    for file in folder.glob("test_*.py"):
+        shares = "node_cluster" in file.read_text() or "node_client" in file.read_text()
+        (sharing if shares else apart).add(file.name)
+
+    assert apart == {*units.NODES_APART}
+    assert sharing > {*units.NODES_FIRST}
+    names = {units.unit_of(f"{units.NODES}/{each}::test_it", root) for each in sharing | apart}
+    assert names == {
+        units.NODES,
+        f"{units.NODES}, first",
+        *(f"{units.NODES}/{each}" for each in apart),
+    }
 
 
 @pytest.mark.usefixtures("run")
