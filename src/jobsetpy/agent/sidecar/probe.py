@@ -70,7 +70,9 @@ class BarrierServer:
 
             def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 if len(self._connections) >= MAX_CONNECTIONS:
-                    self._connections.pop(next(iter(self._connections))).cancel()
+                    oldest = next(iter(self._connections))
+                    oldest.transport.abort()  # its task may not have begun, and cannot do so
+                    self._connections.pop(oldest).cancel()
                 task = tasks.start(self._serve(reader, writer), name="probe")
                 self._connections[writer] = task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from hypothesis import example, given
@@ -176,6 +176,23 @@ async def test_probe_is_answered_when_there_are_many_silent_clients(
             writer.transport.abort()
 
     assert status_of(response) == 503
+
+
+async def test_connections_above_the_limit_are_closed_when_they_arrive_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server has not begun to read from those that it drops."""
+    monkeypatch.setattr(probe, "MAX_CONNECTIONS", 4)
+    async with serving(BarrierServer(PATH)) as port:
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+        for client in clients[:8]:
+            reader, writer = await asyncio.open_connection(sock=client)
+            async with patience.timeout(5):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            writer.transport.abort()
+        for client in clients[8:]:
+            client.close()
 
 
 async def test_server_listens_on_both_families_without_an_address() -> None:
