@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.saved_epoch import SHARED_MEMORY
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
 from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.api import hang_sections
@@ -29,7 +30,6 @@ from jobsetpy.api import hang_sections
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Variable with the path of the file, for the worker. A value set by the container is kept."""
 
-FOLDER: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
 TOUCHED: Final = "touched"
 """Report of a worker that has shown progress without a step number."""
 
@@ -111,7 +111,7 @@ def memory_file(
     Raises:
         ConfigurationError: the path is not absolute.
     """
-    path = environ.get(variable) or f"{FOLDER}/jobset-{name}.{f'{namespace}.{pod}'[-200:]}"
+    path = environ.get(variable) or f"{SHARED_MEMORY}/jobset-{name}.{f'{namespace}.{pod}'[-200:]}"
     if not path.startswith("/") or "\0" in path:
         raise ConfigurationError(f"{variable} must be an absolute path: {path!r}")
     return path
@@ -295,9 +295,12 @@ class Progress:
     def pace(self) -> tuple[float, tuple[float, ...]]:
         """Return the seconds since the last progress (or the start), and durations of latest steps.
 
-        They are current if the rules are ``paced``. The thread of the ring may call this.
+        They are current if the rules are ``paced``. There are no durations while the file cannot be
+        read: a worker whose progress is unknown does not count as stalled. The thread of the ring
+        may call this.
         """
-        return time.monotonic() - self._moved_at, tuple(self._recent)
+        steps = () if self._seen is None else tuple(self._recent)
+        return time.monotonic() - self._moved_at, steps
 
     def started(self) -> None:
         """Prepare an empty file for a worker that is about to start."""
@@ -315,7 +318,7 @@ class Progress:
                     file=self._path,
                     error=str(error),
                 )
-            self._usable = False
+            self._usable, self._seen = False, None
             return
         self._usable = True
         self._began = asyncio.get_running_loop().time()

@@ -194,6 +194,28 @@ async def test_watch_is_paused_while_the_file_is_unusable(tmp_path: Path) -> Non
     assert ([limit for limit, _ in run.hung], run.progress.steps.step) == ([2], 5)
 
 
+async def test_pace_is_unknown_while_the_file_cannot_be_read(tmp_path: Path) -> None:
+    """Neighbours would otherwise see a stalled worker; known steps count again with the file."""
+    run = Run(tmp_path / "f", paced=True)
+
+    async def steps_after(seconds: float) -> int:
+        await asyncio.sleep(seconds)
+        return len(run.progress.pace()[1])
+
+    for step in range(5):
+        run.write(str(step))
+        assert await steps_after(1) == step
+    run.path.unlink()
+    assert await steps_after(1) == 0
+    run.write("5")
+    assert await steps_after(1) == 5
+    run.path.unlink()
+    run.path.mkdir()
+    run.progress.ended()
+    run.progress.started()
+    assert await steps_after(1) == 0
+
+
 async def test_worker_is_never_hung_when_its_file_cannot_be_made(tmp_path: Path) -> None:
     """The log has one line, not one for each start."""
     run = Run(tmp_path / "no" / "f", after_s=2, first_s=2)
