@@ -17,8 +17,8 @@ supervisor, and the shared libraries those that are then mapped into this proces
 The launcher of standby processes is among them; the worker image's own Python runs it.
 """
 
-# ruff: noqa: PTH101, PTH103, PTH110, PTH118, PTH119, PTH120, PTH123, PTH211 - what this process
-# imports is what it copies, and pathlib would be copied for nothing
+# ruff: noqa: PTH101, PTH103, PTH108, PTH110, PTH118, PTH119, PTH120, PTH123, PTH211 - what this
+# process imports is what it copies, and pathlib would be copied for nothing
 
 from __future__ import annotations
 
@@ -212,8 +212,10 @@ def _copy_libraries(tree: _Tree, own: set[str]) -> None:
         name, *links = names[path]
         tree.copy(path, f"lib/{name}", mode=0o755)
         for link in links:
-            with suppress(FileExistsError):
-                os.symlink(name, tree.place(f"lib/{link}"))
+            place = tree.place(f"lib/{link}")
+            with suppress(FileNotFoundError):  # from an earlier run, maybe of another version
+                os.unlink(place)
+            os.symlink(name, place)
 
 
 def _names_of(paths: set[str]) -> dict[str, list[str]]:

@@ -50,6 +50,18 @@ def test_installed_agent_starts_from_its_own_files(tree: Path) -> None:
     assert "NAMESPACE, POD_NAME, JOBSET_NAME" in json.loads(done.stderr)["error"]
 
 
+def test_links_are_replaced_when_another_version_was_installed(tree: Path, tmp_path: Path) -> None:
+    """The folder outlives a restart of its node, after which the agent's image may be newer."""
+    links = {path.name: path.readlink() for path in (tree / "lib").iterdir() if path.is_symlink()}
+    assert links
+    (tmp_path / "lib").mkdir()
+    for name in links:
+        (tmp_path / "lib" / name).symlink_to("older")
+    run(sys.executable, "-s", "-OO", "-m", "jobsetpy.agent", "install", tmp_path, env=None)
+
+    assert {name: (tmp_path / "lib" / name).readlink() for name in links} == links
+
+
 def test_all_modules_of_supervisors_are_copied(tree: Path) -> None:
     """So are those that are imported late; modules of the sidecar are not needed."""
     source = Path(jobsetpy.agent.__file__).parent
