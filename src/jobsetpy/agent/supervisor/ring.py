@@ -177,7 +177,8 @@ class Ring:
                 # What cannot be sent is as silent as what is lost on its way.
                 with suppress(OSError):
                     opened.sendto(data, address)
-            self._closed = beat.bye
+            if beat.bye:
+                self._closed = True
 
     def _look(self, now: float, epoch: int, motion: Motion) -> None:
         was_blocked = self._watch.blocked
