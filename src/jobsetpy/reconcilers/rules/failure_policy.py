@@ -191,6 +191,7 @@ def _apply(
     recreated: set[str] = set()
     for match in matches:
         if match.action not in act.SINGLE | act.WHOLE:
+            counters.store()  # unknown actions come last
             return _apply_to_all(policy, match, draft, pace)
         if replicated_job_of(match.job) in recreated:
             continue

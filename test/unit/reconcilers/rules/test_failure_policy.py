@@ -148,6 +148,19 @@ class TestRestartReplicatedJob:
         assert own_attempts(cluster) == expected
         assert cluster.plan().empty
 
+    def test_restart_is_stored_when_another_job_has_an_unknown_action(self):
+        """The rule may have been stored with a newer CRD; its Job waits, the others restart."""
+        cluster = with_policy(
+            rule(COUNTED, ["One"], name="one"), rule("Dance", name="new"), max_restarts=5
+        )
+        cluster.fail(WORKERS[0], "One")
+        cluster.fail(DRIVER)
+        plan = cluster.plan()
+        cluster.carry_out(plan)
+
+        assert plan.problem == "unknown failure policy action 'Dance'"
+        assert arrays(cluster) == ([1, 1, 1], [1, 0, 0])
+
     def test_no_worker_is_recreated_before_the_last_one_is_gone_when_recreation_blocks(self):
         """The restart strategy is BlockingRecreate."""
         cluster = with_policy(rule(COUNTED), restart_strategy="BlockingRecreate")
