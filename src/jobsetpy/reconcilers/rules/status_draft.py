@@ -74,8 +74,9 @@ class StatusDraft:
         self._decisions += [decision] * times
 
     def evolve(self, **changes: Any) -> None:
-        """Replace top-level status fields."""
-        self.status = evolve(self.status, **changes)
+        """Replace top-level status fields; the status stays the same object if none differs."""
+        if any(getattr(self.status, name) != value for name, value in changes.items()):
+            self.status = evolve(self.status, **changes)
 
     def count_replicated_jobs(self, statuses: tuple[ReplicatedJobStatus, ...]) -> None:
         """Set new counters; another order alone is not a change."""
@@ -164,6 +165,8 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
 
     Lists are replaced as a whole, so the patch must carry the resourceVersion it is based on.
     """
+    if new is old:  # nothing was set: no field has to be compared
+        return {}
     patch: dict[str, Any] = {}
     if new.conditions != old.conditions:
         patch["conditions"] = [condition_json(item) for item in new.conditions]

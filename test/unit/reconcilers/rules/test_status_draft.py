@@ -10,7 +10,7 @@ import pytest
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenJob, TakenSeat
-from jobsetpy.reconcilers.rules.status_draft import status_patch
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft, status_patch
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VALUES = {
@@ -34,3 +34,12 @@ def test_patch_has_field_of_record_when_it_changes(field):
 
     assert msgspec.convert(patch, InPlaceRestartStatus) == record
     assert status_patch(after, before)["inPlaceRestart"].keys() >= patch.keys()
+
+
+def test_draft_keeps_its_status_when_no_field_differs():
+    """A reconcile that changes nothing neither copies the status nor compares its fields."""
+    draft = StatusDraft(JobSetStatus(ready_pods="1/2"), NOW)
+    draft.evolve(ready_pods="1/2")
+
+    assert draft.status is draft.old
+    assert draft.change().patch == {}
