@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-import attrs
 import msgspec
 
 from jobsetpy.admission._settings import WebhookSettings
@@ -250,8 +249,7 @@ class PodHandlers:
         jobs: Store[Job] | None = None,
         limit_ranges: Store[Unstructured] | None = None,
     ) -> None:
-        settings = settings or WebhookSettings()
-        self._barrier = attrs.evolve(settings.barrier, settings=settings.injected)
+        self._settings = settings = settings or WebhookSettings()
         self._asked = settings.marks if settings.features.coscheduling else SchedulerFields()
         self._coscheduler = settings.coscheduler
         self._limit_ranges = limit_ranges
@@ -277,7 +275,12 @@ class PodHandlers:
         if mutation.denied:
             return review.forbidden(mutation.denied)
         limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
-        barrier = add_barrier(request.object, self._barrier, limit_ranges)
+        barrier = add_barrier(
+            request.object,
+            self._settings.barrier,
+            settings=self._settings.injected,
+            limit_ranges=limit_ranges,
+        )
         patch = [*mutation.patch, *barrier]
         empty = self._coscheduler is not None and self._coscheduler.queue_is_empty
         marks = add_marks(request.object, self._marks, before=patch, queue_is_empty=empty)

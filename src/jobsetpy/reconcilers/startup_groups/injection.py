@@ -80,21 +80,25 @@ _HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
 
 @attrs.frozen(kw_only=True)
 class GroupBarrier:
-    """Settings of the barrier.
+    """Images of the barrier.
 
     Args:
         shell_image: image for ``Volume``.
         agent_image: image for ``Watch``, and to hold containers from within; "" for ``Volume``
             everywhere.
-        settings: resources and pull secret of its container.
     """
 
     shell_image: str = keys.GROUP_IMAGE
     agent_image: str = ""
-    settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
 
 
-def add_barrier(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json] = ()) -> Patch:
+def add_barrier(
+    pod: Json,
+    barrier: GroupBarrier,
+    *,
+    settings: ContainerDefaults | None = None,
+    limit_ranges: Sequence[Json] = (),
+) -> Patch:
     """Return a JSON patch that makes a new pod wait for its group; empty if it has none.
 
     The container is the last of the ordinary init containers, before sidecars that follow it: a
@@ -103,7 +107,8 @@ def add_barrier(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json] =
 
     Args:
         pod: the pod to create.
-        barrier: image and settings of the container.
+        barrier: images of the container.
+        settings: resources and pull secret of the container, if not the defaults.
         limit_ranges: specs of the namespace's LimitRanges.
     """
     annotations = child(pod, "metadata", "annotations")
@@ -116,12 +121,14 @@ def add_barrier(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json] =
         return []
     source = {"name": config_map_name(_jobset(pod)), "optional": True}
     volumes: list[dict[str, Any]] = [{"name": keys.GROUP_VOLUME, "configMap": source}]
+    settings = (settings or ContainerDefaults()).with_annotations(annotations)
+    resources = resources_for(spec, settings, limit_ranges)
     if annotations.get(keys.GROUP_BARRIER_ANNOTATION) == SUPERVISOR and _can_hold(spec, barrier):
-        patch = _held_from_within(pod, barrier, limit_ranges, volumes)
+        patch = _held_from_within(pod, barrier.agent_image, resources, volumes)
     else:
-        container = _container(pod, barrier, limit_ranges)
+        container = _container(pod, barrier) | resources
         patch = _added(spec, "initContainers", [container], _place(spec))
-    patch += pull_secret_patch(spec, barrier.settings.pull_secret)
+    patch += pull_secret_patch(spec, settings.pull_secret)
     there = {text(each, "name") for _, each in objects(spec, "volumes")}
     return patch + _added(spec, "volumes", [v for v in volumes if v["name"] not in there], None)
 
@@ -172,14 +179,14 @@ def _variables(container: Json) -> set[str]:
 
 
 def _held_from_within(
-    pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json], volumes: list[dict[str, Any]]
+    pod: Json, image: str, resources: Json, volumes: list[dict[str, Any]]
 ) -> Patch:
     """Put the agent before each container's command; a supervisor that is there waits itself.
 
     Args:
         pod: a pod whose containers can be held.
-        barrier: the agent's image, and settings of its container.
-        limit_ranges: specs of the namespace's LimitRanges.
+        image: image of the agent.
+        resources: resources of the container that installs it.
         volumes: volumes of the pod, extended by one if the pod has no agent yet.
     """
     spec = child(pod, "spec")
@@ -203,12 +210,12 @@ def _held_from_within(
     if volume == keys.GROUP_AGENT and len(agents) < len(held):
         install = {
             "name": keys.GROUP_AGENT,
-            "image": barrier.agent_image,
+            "image": image,
             "imagePullPolicy": "IfNotPresent",
             "args": ["install", keys.AGENT_FOLDER],
             "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
             "securityContext": _security(spec, shell=False),
-            **_resources(pod, barrier, limit_ranges),
+            **resources,
         }
         patch += _added(spec, "initContainers", [install], _place(spec))
         volumes.append({"name": keys.GROUP_AGENT, "emptyDir": {"sizeLimit": _FOLDER_LIMIT}})
@@ -241,7 +248,7 @@ def _added(spec: Json, name: str, values: list[Any], at: int | None) -> Patch:
     return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value} for value in values]
 
 
-def _container(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
+def _container(pod: Json, barrier: GroupBarrier) -> dict[str, Any]:
     spec = child(pod, "spec")
     out: dict[str, Any] = {
         "name": keys.GROUP_INIT_CONTAINER,
@@ -258,12 +265,7 @@ def _container(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -
         out |= {"image": barrier.agent_image, "args": list(_WATCH_COMMAND)}
     else:
         out |= {"image": barrier.shell_image, "command": ["sh", "-c", SCRIPT]}
-    return out | _resources(pod, barrier, limit_ranges)
-
-
-def _resources(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
-    settings = barrier.settings.with_annotations(child(pod, "metadata", "annotations"))
-    return resources_for(child(pod, "spec"), settings, limit_ranges)
+    return out
 
 
 def _environment(pod: Json, prefix: str = "") -> list[dict[str, Any]]:

@@ -37,9 +37,9 @@ def pod(*, annotated=True, **spec):
     }
 
 
-def injected(new, barrier=None, limits=()):
-    """Return the pod after admission, in a namespace with these LimitRanges."""
-    patch = add_barrier(new, barrier or GroupBarrier(), limits)
+def injected(new, barrier=None, **more):
+    """Return the pod after admission, with settings and LimitRanges if there are any."""
+    patch = add_barrier(new, barrier or GroupBarrier(), **more)
     return json_patch(copy.deepcopy(new), patch)
 
 
@@ -256,8 +256,8 @@ def test_resources_follow_the_annotation_and_the_limit_range():
     new["metadata"]["annotations"][keys.INJECTED_LIMITS_ANNOTATION] = "cpu=50m,memory=80Mi"
     new["spec"]["imagePullSecrets"] = [{"name": "team"}]
     rule = {"type": "Container", "min": {"cpu": "60m", "memory": "16Mi"}}
-    barrier = GroupBarrier(settings=ContainerDefaults(pull_secret="jobset"))
-    made = injected(new, barrier, [{"limits": [rule]}])
+    settings = ContainerDefaults(pull_secret="jobset")
+    made = injected(new, settings=settings, limit_ranges=[{"limits": [rule]}])
     amounts = {"cpu": "60m", "memory": "80Mi"}
 
     assert init(made)["resources"] == {"limits": amounts, "requests": amounts}
