@@ -11,7 +11,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.rules.names import claim_name, subdomain
 from jobsetpy.reconcilers.rules.plan import CreateObject
-from jobsetpy.reconcilers.startup_groups.spec import objects
+from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 
 def surroundings(
@@ -30,7 +30,7 @@ def surroundings(
     for name, body in claim_bodies(jobset).items():
         if ("PersistentVolumeClaim", name) not in present:
             yield CreateObject("PersistentVolumeClaim", name, body)
-    yield from objects(jobset, present, rbac=rbac)
+    yield from group_scheduling.objects(jobset, present, rbac=rbac)
 
 
 def dns_hostnames(jobset: JobSet) -> bool:

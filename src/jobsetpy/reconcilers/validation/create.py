@@ -169,12 +169,13 @@ def coordinator(spec: Json, name: str) -> Iterator[FieldError]:
     pod = spec.get("coordinator")
     if not isinstance(pod, Mapping):
         return
-    job, at, index = text(pod, "replicatedJob"), number(pod, "jobIndex"), number(pod, "podIndex")
-    refusal = _coordinator_refusal(spec, job, at or 0, index or 0)
+    job = text(pod, "replicatedJob")
+    job_index, pod_index = number(pod, "jobIndex") or 0, number(pod, "podIndex") or 0
+    refusal = _coordinator_refusal(spec, job, job_index, pod_index)
     if refusal:
         yield plain(refusal)
     subdomain = text(child(spec, "network"), "subdomain") or name
-    endpoint = f"{name}-{job}-{at or 0}-{index or 0}.{subdomain}"
+    endpoint = f"{name}-{job}-{job_index}-{pod_index}.{subdomain}"
     for problem in label_value(endpoint):
         yield plain(
             f"spec will lead to invalid label value {endpoint!r} for coordinator label "
