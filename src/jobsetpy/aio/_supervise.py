@@ -16,21 +16,28 @@ from typing import Any
 class Supervisor:
     """Starts tasks that live at most as long as the ``supervise()`` block."""
 
-    __slots__ = ("_group", "_tasks")
+    __slots__ = ("_ends", "_group", "_tasks")
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
+        self._ends = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coro: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Run ``coro`` in its own task; its failure ends the whole block."""
+        """Run ``coro`` in its own task; its failure ends the whole block.
+
+        It is cancelled before its first step if the block has been left.
+        """
         task = self._group.create_task(coro, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if self._ends:
+            task.cancel()
         return task
 
     def cancel_all(self) -> None:
-        """Cancel every task that still runs."""
+        """Cancel every task that still runs, and those that are started later."""
+        self._ends = True
         for task in tuple(self._tasks):
             task.cancel()
 

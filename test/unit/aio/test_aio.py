@@ -18,6 +18,24 @@ async def test_leaving_the_block_ends_its_tasks():
     assert task.cancelled()
 
 
+@pytest.mark.looptime
+async def test_task_is_cancelled_when_it_is_started_while_the_block_ends():
+    """A server may start one for a client that arrives in that moment."""
+    started = []
+
+    async def start_another() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            started.append(tasks.start(asyncio.sleep(3600), name="late"))
+
+    async with aio.supervise() as tasks:
+        tasks.start(start_another(), name="first")
+        await asyncio.sleep(0)
+
+    assert [task.cancelled() for task in started] == [True]
+
+
 async def test_a_failing_task_ends_the_block_with_its_own_exception():
     """A single failure is raised unchanged, not wrapped in a group."""
 
