@@ -23,7 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.decision import (
     needs_decision,
 )
 from jobsetpy.reconcilers.restart_in_place.detection import find_cause
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.texts import conditions_to_clear, invalid_notices
@@ -33,14 +33,14 @@ from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
 
 
-def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: EpochState) -> bool:
+def needs_plan(jobset: JobSet, pods: Histogram, memory: EpochState) -> bool:
     """Return True if the epochs of a JobSet need a plan; O(1), called at each pod or Job event.
 
     The JobSet's own events cause plans too, which detect changes that are not visible here yet.
     """
     if not takes_part(jobset) or attempts.managed_by_go_controller(jobset, pods):
         return False
-    status = jobset.status
+    status, notes = jobset.status, pods.notes
     if attempts.adopt_go_controller_state(jobset, pods) is not None:
         return True
     if status.synced_epoch > status.deprecated_epoch and (

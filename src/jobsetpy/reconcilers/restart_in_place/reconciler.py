@@ -115,18 +115,17 @@ class RestartInPlaceReconciler:
     def _ask(self, group: AttemptKey | None) -> Iterable[rt.Request]:
         if group is None or not self.needs_reconcile(group):
             return ()
-        return (rt.Request(rt.ObjectKey(group.namespace, group.name)),)
+        return (rt.Request(group.jobset),)
 
     def needs_reconcile(self, group: AttemptKey) -> bool:
         """Return True if a group needs a reconcile; O(1), and False for one that is not current."""
         if not self._jobsets.has_synced:
             return False
-        key = rt.ObjectKey(group.namespace, group.name)
+        key = group.jobset
         jobset = self._jobsets.get(key)
         if jobset is None or AttemptKey.of(jobset) != group:
             return False
-        pods = self.ledger.histogram(group)
-        return needs_plan(jobset, pods, pods.notes, self._memories.of(key))
+        return needs_plan(jobset, self.ledger.histogram(group), self._memories.of(key))
 
     # ---- reconcile -------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ class TestTakingOver:
         """It is adopted at its stored attempt by one write."""
         of = jobset(max_restarts=9, **status)
         counts = pods({epochs[0]: 4})
-        assert needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochState())
+        assert needs_plan(of, counts, EpochState())
         plan = planned(of, counts)
         status = plan.status.status
         assert (status.synced_epoch, status.deprecated_epoch) == epochs
@@ -255,7 +255,7 @@ class TestBypass:
             assert managed_by_go_controller(of, counts)
             plan = planned(of, counts, EpochState(uid=of.metadata.uid, waiting_since=-1e6))
             assert (plan.status, plan.result.delay) == (None, None)
-            assert not needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochState())
+            assert not needs_plan(of, counts, EpochState())
 
     def test_barrier_of_our_agents_lifts_as_usual(self):
         """They do not know the annotation."""

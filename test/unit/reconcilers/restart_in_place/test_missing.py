@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from support.restarts.epoch_plans import STALLED, at, condition, job, jobset, observed, pod, stored
@@ -120,6 +120,6 @@ class TestMissingMembers:
         """In between a timer is enough."""
         counts, known = Histogram({1: 3}), EpochState(lacking_since=1.0)
 
-        assert needs_plan(jobset(), counts, Observations(), EpochState())
-        assert not needs_plan(jobset(), counts, Observations(), known)
-        assert needs_plan(jobset(), Histogram({1: 4}), Observations(), known)
+        assert needs_plan(jobset(), counts, EpochState())
+        assert not needs_plan(jobset(), counts, known)
+        assert needs_plan(jobset(), Histogram({1: 4}), known)

@@ -83,4 +83,4 @@ class TestJobSetsWithoutAPlan:
 )
 def test_plan_is_needed_when_there_is(of, epochs, notes, memory, expected):
     """The check that is made at each event."""
-    assert bool(needs_plan(of, Histogram(epochs), notes, memory)) is expected
+    assert bool(needs_plan(of, Histogram(epochs, notes=notes), memory)) is expected

@@ -380,7 +380,7 @@ def test_condition_says_that_workers_wait_for_a_slow_server_until_none_does():
     """It follows from the pods alone, and takes one write for all; a new manager decides the same."""
 
     def needed(of, **counts):
-        return needs_plan(of, Histogram({1: 4}, **counts), Observations(), EpochState())
+        return needs_plan(of, Histogram({1: 4}, **counts), EpochState())
 
     def stalled(of):
         (found,) = [c for c in of.status.conditions if c.type == keys.BARRIER_STALLED_CONDITION]
