@@ -76,7 +76,6 @@ class Counts:
     Args:
         epochs: number of live pods at each epoch, without zeros.
         restarts: number of live pods for each restart count of a container above 0, for any cause.
-        completions: number of succeeded pods by what they complete; of one Job only.
         leaving: number of pods at an epoch that are being deleted.
         doubles: number of live pods whose completion index another live pod has as well; including
             those that have not reported an epoch yet, and may join any that is not synced.
@@ -90,7 +89,6 @@ class Counts:
 
     epochs: dict[int, int] = attrs.field(factory=dict)
     restarts: dict[int, int] = attrs.field(factory=dict)
-    completions: dict[str, int] = attrs.field(factory=dict)
     leaving: int = 0
     doubles: int = 0
     attempts: int = 0
@@ -99,11 +97,8 @@ class Counts:
     progress: tuple[int, int] = (0, -1)
     invalid: dict[str, InvalidEpoch] = attrs.field(factory=dict)
 
-    def count(self, pod: CountedPod, number: int) -> None:
+    def count(self, pod: LivePod, number: int) -> None:
         """Count one more pod, or one less."""
-        if len(pod) == 1:
-            add_to(self.completions, pod[0], number)
-            return
         text, progress, is_attempt, restarts, leaving, name, uid, _, _, slow = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
@@ -153,16 +148,13 @@ class Counts:
             for uid in invalid:
                 self.invalid.pop(uid, None)
 
-    @property
-    def empty(self) -> bool:
-        """Return True if nothing is counted."""
-        return not (self.epochs or self.completions or self.invalid or self.restarts)
-
 
 @attrs.define(eq=False)
 class JobCounts(Counts):
     """Pods of one Job; those of a Job with spares are kept, as they have seats or not."""
 
+    completions: dict[str, int] = attrs.field(factory=dict)
+    """Number of succeeded pods, by what they complete."""
     members: dict[str, int] = attrs.field(factory=dict)
     """Number of pods that have not ended, by completion index."""
     placed: dict[str, LivePod] = attrs.field(factory=dict)
@@ -175,10 +167,13 @@ class JobCounts(Counts):
 
     def count(self, pod: CountedPod, number: int) -> None:
         """Count one more pod, or one less; how one with a place counts depends on its Job."""
-        if len(pod) > 1 and pod[8] is not None:
+        if len(pod) == 1:
+            add_to(self.completions, pod[0], number)
+            return
+        if pod[8] is not None:
             add_to(self.members, pod[8], number)
             self.doubles += self.doubled(pod, number)
-        if len(pod) == 1 or pod[7] is None:
+        if pod[7] is None:
             super().count(pod, number)
         elif number > 0:
             self.placed[pod[6]] = pod
@@ -202,7 +197,8 @@ class JobCounts(Counts):
     @property
     def empty(self) -> bool:
         """Return True if nothing is counted."""
-        return not self.members and not self.placed and super().empty
+        own = self.completions, self.members, self.placed
+        return not any((self.epochs, self.restarts, self.invalid, *own))
 
 
 def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
