@@ -292,9 +292,9 @@ def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
 
 
 def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
-    status = job.get("status", {})
+    status, conditions = job.get("status", {}), conditions_of(job)
     words = {"Complete": "Completed", "Failed": "Failed", "Suspended": "Suspended"}
-    word = next((words[kind] for kind in words if kind in conditions_of(job)), "Running")
+    word = next((words[kind] for kind in words if kind in conditions), "Running")
     if job["metadata"].get("deletionTimestamp"):
         word = "Terminating"
     name, works_for = job["metadata"]["name"], _works_for(job, done)

@@ -14,6 +14,7 @@ import argparse
 import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -141,11 +142,10 @@ def fault(text: str) -> Fault:
     """
     what, _, rest = text.partition("@")
     at, _, how = rest.partition(":")
-    try:
-        return Fault(what, parse_duration(at if at[-1:].isalpha() else f"{at}s"), how)
-    except ValueError:
-        problem = f"error: {text!r} is not NAME@TIME, such as workers-0-3@90s:exit=137"
-        raise CommandError(problem) from None
+    if what:
+        with suppress(ValueError):
+            return Fault(what, parse_duration(at if at[-1:].isalpha() else f"{at}s"), how)
+    raise CommandError(f"error: {text!r} is not NAME@TIME, such as workers-0-3@90s:exit=137")
 
 
 def _manifest(path: str) -> Json:
@@ -189,6 +189,7 @@ class Simulation:
         self._ledger = EpochLedger()
         self._jobs_memory = p.JobsMemory()
         self._epochs_memory = EpochState()
+        self._gangs = GangMemory()
         self._surroundings: set[tuple[str, str]] = set()
         self.log: list[tuple[float, str]] = []
 
@@ -329,9 +330,10 @@ class Simulation:
     # ---- the manager -------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Run both controllers until neither has anything to do."""
+        """Run the controllers until none has anything to do."""
         for _ in range(PASSES):
             if not (self._plan_jobs() or self._plan_epochs()):
+                self._plan_gangs()
                 return
         raise CommandError("error: the simulation does not come to rest")
 
@@ -385,6 +387,12 @@ class Simulation:
         self._ledger.note_status(group, self._model.status, known, self._now)
         self._follow()
         return True
+
+    def _plan_gangs(self) -> None:
+        jobset = self._model
+        observed = ObservedGangs(key=jobset.metadata.key, jobset=jobset, jobs=self._jobs.values())
+        plan = plan_coscheduling(observed, self._gangs, self._moment)
+        self._gangs = plan.interim or GangMemory()
 
     def _store(self, plan: p.Plan[Any]) -> None:
         if plan.status is not None and plan.status.patch:
@@ -472,23 +480,21 @@ class Simulation:
 
     def _without_node(self, name: str) -> str:
         """Return why a pod has no node; "" if it has one."""
-        found, gang = self._finds_no_node(name), self._gang_of(name)
-        if found or not gang:
+        found, gang = self._finds_no_node(name), self._gang_of(_job_name(name))
+        if found or gang not in self._gangs.standings:
             return found
-        model = self._model
-        observed = ObservedGangs(key=model.metadata.key, jobset=model, jobs=self._jobs.values())
-        memory = plan_coscheduling(observed, GangMemory(), self._moment).interim or GangMemory()
-        least = memory.standings[gang].minimum if gang in memory.standings else 0
-        every = [each for each in self._pods if self._gang_of(each) == gang]
-        members = sum(not self._finds_no_node(each) for each in every)
+        least = self._gangs.standings[gang].minimum
+        jobs = [job for job in self._jobs if self._gang_of(job) == gang]
+        every = (pod for job in jobs for pod in self._pods_of(job))
+        members = sum(not self._finds_no_node(pod) for pod in every)
         return f"nodes for {members} of {least} pods of its gang" if members < least else ""
 
-    def _gang_of(self, name: str) -> str:
-        labels = child(self._template(name), "template", "metadata", "labels")
+    def _gang_of(self, job: str) -> str:
+        labels = child(self._templates[job], "template", "metadata", "labels")
         return text(labels, keys.POD_GROUP_NAME)
 
     def _finds_no_node(self, name: str) -> str:
-        if _runs(self._pods[name]):
+        if not self._no_node or _runs(self._pods[name]):
             return ""
         if name in self._no_node:
             return "it finds no node"
@@ -563,7 +569,8 @@ class Simulation:
         return found if same else None
 
     def _pods_of(self, job: str) -> list[str]:
-        return [name for name in self._pods if _job_name(name) == job]
+        names = (f"{job}-{index}" for index in range(self._jobs[job].spec.parallelism or 1))
+        return [name for name in names if name in self._pods]
 
     def _template(self, pod: str) -> Mapping[str, Any]:
         """Return the spec of a pod's Job, as JSON."""

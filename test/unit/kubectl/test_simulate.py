@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from jobsetpy.kubectl import main as plugin
+from jobsetpy.reconcilers.coscheduling.plan import plan_coscheduling
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -182,6 +183,21 @@ def test_gang_does_not_wait_for_lost_spares_when_its_workers_have_run(capsys, tm
     assert time_of(found, "2 pods are at epoch 2: workers may run") == 65
 
 
+def test_gangs_are_planned_once_a_moment_when_many_pods_start(capsys, tmp_path, monkeypatch):
+    """The work at a start grows with the pods, not with their square."""
+    moments = []
+
+    def counted(observed, memory, now):
+        moments.append(now.monotonic)
+        return plan_coscheduling(observed, memory, now)
+
+    monkeypatch.setattr("jobsetpy.kubectl.simulate.plan_coscheduling", counted)
+    found = simulate(capsys, with_spares(tmp_path, GANG, jobs=4))
+
+    assert found["state"] == "Running"
+    assert len(moments) == len(set(moments))
+
+
 def with_spares(folder, more, jobs=1):
     """Write the manifest of Jobs with two seats and a spare; return its path."""
     annotations = {
@@ -210,6 +226,7 @@ def with_spares(folder, more, jobs=1):
     ("flags", "message"),
     [
         (["--fail", "w-0-0"], "is not NAME@TIME"),
+        (["--fail", "@90s"], "is not NAME@TIME"),
         (["--fail", "w-0-0@1.2.3s"], "is not NAME@TIME"),
         (["--fail", "w-0-0@1s:exit=0"], "is not exit=CODE"),
         (["--fail-job", "w-0@1s:because"], "is not reason=WORD"),
