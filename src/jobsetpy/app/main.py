@@ -168,8 +168,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         setup = user_programs.load(options.target)
     except user_programs.ProgramError as error:
-        user_programs.report("run", error, error.cause)
-        return EXIT_USAGE
+        return _refuse("run", error)
     configuration, manager_settings = process.configured(options, settings.RUN)
     setup = user_programs.checked(setup, options.target)
     return process.serve(options, configuration, manager_settings, setup)
@@ -223,7 +222,9 @@ def _rbac(options: argparse.Namespace) -> int:
 
 
 def _refuse(command: str, error: Exception) -> int:
-    print(f"jobsetpy {command}: {error}", file=sys.stderr)  # noqa: T201
+    from jobsetpy.app.user_programs import report
+
+    report(command, error, getattr(error, "cause", None))
     return EXIT_USAGE
 
 

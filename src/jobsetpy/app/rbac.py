@@ -47,6 +47,7 @@ PATH = re.compile(
     r"method='(?P<method>\w+)', path=f'/api/v1/namespaces/\{[^}]+\}/(?P<plural>\w+)/\{[^}]+\}"
     r"(?P<subresource>/\w+)?'"
 )
+METHOD = re.compile(r"method='(\w+)'")
 OPEN_TO_ALL = re.compile(r"path ?= ?('/version'|f'/apis/\{\w+\}/\{\w+\}')")
 """Version and discovery, which every account may read."""
 HELPERS: tuple[tuple[object, int, tuple[str, ...]], ...] = (
@@ -228,7 +229,8 @@ class Reader:
             yield Need("", resource, OF_METHOD[found["method"]], self.module.__name__)
             return
         functions = [ast.unparse(each) for each in self._around(call)[:1]]
-        if not any("method='GET'" in each and OPEN_TO_ALL.search(each) for each in functions):
+        asks = any("method='GET'" in each and OPEN_TO_ALL.search(each) for each in functions)
+        if not asks or set(METHOD.findall(text)) - {"GET"}:
             raise self._unknown(call, text)
 
     # ---- kinds of expressions --------------------------------------------------------------------

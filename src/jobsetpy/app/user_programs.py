@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jobsetpy.errors import (
     ApiError,
@@ -23,9 +23,11 @@ from jobsetpy.errors import (
     StopTimedOutError,
     TransportError,
 )
-from jobsetpy.manager import Manager
 
-Setup = Callable[[Manager], Awaitable[None] | None]
+if TYPE_CHECKING:
+    from jobsetpy.manager import Manager  # `crds`, which names classes, needs none
+
+Setup = Callable[["Manager"], Awaitable[None] | None]
 
 _OURS: Final = str(Path(__file__).resolve().parents[1])
 _NOT_SHOWN: Final = (_OURS, "<frozen ", "<attrs generated", str(Path(importlib.__file__).parent))

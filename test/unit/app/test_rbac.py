@@ -181,6 +181,16 @@ def test_a_class_that_cannot_be_inferred_is_named(printed, of):
     assert f"of which kind is {of!r}? Annotate it" in error
 
 
+def test_a_request_that_changes_something_is_not_discovery(printed):
+    """Its permission cannot be inferred, although a question of what is served is next to it."""
+    body = """
+    path = f'/apis/{group}/{version}'
+    await self.client.raw(rt.HttpRequest(method='GET', path=path))
+    await self.client.raw(rt.HttpRequest(method='POST', path=path))
+    """
+    assert "method='POST'" in printed(body)
+
+
 def test_namespaces_and_election(printed):
     """Roles are in the watched namespaces; the Lease is in the manager's namespace."""
     flags = ("--watch-namespace", "a", "--watch-namespace", "b", "--leader-elect")

@@ -54,6 +54,14 @@ def test_nothing_of_jobset_is_imported(loaded):
     assert {name for name in loaded if name.startswith(ours)} == set()
 
 
+def test_the_crd_is_printed_without_a_manager():
+    """The command needs neither clients nor metrics."""
+    code = "import sys; from jobsetpy.app.main import main; main(['crds']); print(*sys.modules)"
+    done = run(sys.executable, "-c", code, check=True)
+    assert "jobsetpy.api.schema" in done.stdout.splitlines()[-1].split()
+    assert "jobsetpy.manager" not in done.stdout.splitlines()[-1].split()
+
+
 def test_unused_modules_are_not_imported(loaded):
     """A controller that serves nothing loads no server, no certificates and no schemas."""
     assert loaded & WHEN_USED == set()

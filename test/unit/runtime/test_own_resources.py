@@ -146,6 +146,17 @@ def test_the_command_prints_crds():
     assert (wrong.returncode, "Nothing" in wrong.stderr) == (2, True)
 
 
+def test_a_module_that_fails_is_shown_with_the_line(tmp_path):
+    """``crds`` ends with the reason, after the traceback of the module, as ``run`` does."""
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+
+    done = run(sys.executable, "-m", "jobsetpy.app.main", "crds", "broken:Box", cwd=tmp_path)
+
+    *lines, last = done.stderr.splitlines()
+    assert last == "jobsetpy crds: importing 'broken' failed: ZeroDivisionError: division by zero"
+    assert any('broken.py", line 1' in line for line in lines), done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "worth"),
     [("1.5Gi", "1610612736"), ("100m", "0.1"), (2, "2"), ("1e3", "1000"), ("2E", "2e18"),

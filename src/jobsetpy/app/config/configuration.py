@@ -155,12 +155,14 @@ def _decoded(content: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, bool
     from cattrs import ClassValidationError, Converter
     from cattrs.gen import make_dict_structure_fn, override
 
+    converter = Converter()
+
     def strict(name: str, fields: Mapping[str, Decoder]) -> Decoder:
         """How a mapping is decoded that has no other fields than these."""
         cls = attrs.make_class(name, {each: attrs.field(default=None) for each in fields})
         hooks: dict[str, Any] = {each: override(struct_hook=hook) for each, hook in fields.items()}
         structure: Callable[..., Any] = make_dict_structure_fn(
-            cls, Converter(), _cattrs_forbid_extra_keys=True, **hooks
+            cls, converter, _cattrs_forbid_extra_keys=True, **hooks
         )
 
         def decode(value: Any, _: Any) -> dict[str, Any]:
