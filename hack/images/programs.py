@@ -32,6 +32,6 @@ def run(
     except FileNotFoundError as missing:
         raise FileNotFoundError(f"{words[0]} is needed: install it") from missing
     if check and done.returncode:
-        output = (done.stderr or done.stdout).strip()[-2000:]
+        output = (done.stdout + done.stderr).strip()[-2000:]
         raise error(f"{' '.join(map(str, words[:3]))}: {output}")
     return done.stdout
