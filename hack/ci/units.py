@@ -1,10 +1,9 @@
 """A pytest plugin for `run_tests`: tests that stay in one process, and the cost of each file.
 
 Under ``--dist loadscope`` a unit goes to one of xdist's processes as a whole: a file, or a folder
-with an ``__init__.py``, whose tests share a cluster. Of the tests with nodes those that share one
-are two units, and files with clusters of their own are one each: a kubelet has 6 of the 128 inotify
-instances that a user may have. Units that take long come first, so that none of them is begun when
-the others are done.
+with an ``__init__.py``, whose tests share a cluster. Tests with nodes are three units: with more at
+a time, kubelets delay each other longer than tests can wait. Units that take long come first, so
+that none of them is begun when the others are done.
 
 At the end stand the files that took longest, with seconds of CPU: those of pytest and of all
 processes that ended meanwhile, servers among them.
@@ -28,21 +27,15 @@ NODES_APART = (
     *("test_bad_nodes.py", "test_fencing.py", "test_heartbeats_node.py", "test_kep467.py"),
     *("test_lost_nodes.py", "test_lost_peer.py", "test_network_policies_node.py"),
 )
-"""Files with nodes of their own."""
+"""Files with nodes of their own; they are a unit."""
 LONGEST = (
     "test/clients",
     "test/e2e",
     "test/integration/manager/test_leaving_pods_real.py",
     "test/integration/coscheduling",
     "test/integration/agents",
-    "test/e2e/test_fencing.py",
-    "test/e2e/test_heartbeats_node.py",
     "test/integration/manager/test_restart_faults_real.py",
     "test/integration/manager/test_migration_real.py",
-    "test/e2e/test_bad_nodes.py",
-    "test/e2e/test_lost_nodes.py",
-    "test/e2e/test_kep467.py",
-    "test/e2e/test_network_policies_node.py",
     "test/integration/admission/test_typed_clients_real.py",
     "test/integration/manager",
     "test/integration/docs",
@@ -63,15 +56,15 @@ def unit_of(test: str, root: Path) -> str:
     file = root / test.partition("::")[0]
     package = (file.parent / "__init__.py").exists()
     unit = (file.parent if package else file).relative_to(root).as_posix()
-    if unit == NODES and file.name in NODES_APART:
-        return f"{unit}/{file.name}"
-    return f"{unit}, first" if unit == NODES and file.name in NODES_FIRST else unit
+    if unit != NODES:
+        return unit
+    parts = {"apart": NODES_APART, "first": NODES_FIRST}
+    return f"{unit}, {next((part for part in parts if file.name in parts[part]), 'last')}"
 
 
 def order(test: str) -> int:
-    """Place of a test among the others, by the longest of the entries that name it."""
-    place = max((each for each in LONGEST if test.startswith(each)), key=len, default="")
-    return LONGEST.index(place) if place else len(LONGEST)
+    """Place of a test among the others."""
+    return next((at for at, each in enumerate(LONGEST) if test.startswith(each)), len(LONGEST))
 
 
 class _Scheduling(LoadScopeScheduling):

@@ -490,7 +490,9 @@ async def test_pods_of_other_strategies_are_counted_as_before(group, client, nam
     async with group() as (one, _):
         container = {"name": "worker", "image": "test.invalid/worker:1"}
         pod = {"restartPolicy": "Never", "nodeName": "played-group", "containers": [container]}
-        body = jobset("plain", replicated_job(pod, 2, completionMode="Indexed"))
+        # Otherwise the Job controller may count the pod as failed before it ends.
+        job = {"completionMode": "Indexed", "podReplacementPolicy": "Failed"}
+        body = jobset("plain", replicated_job(pod, 2, **job))
         plain = PlayedGroup(client, namespace, "plain")
         async with plain.playing():
             await client.create(JobSet, namespace, body)

@@ -139,23 +139,21 @@ def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
     assert units.unit_of("test_b.py::Test::test_two", tmp_path) == "test_b.py"
 
 
-def test_units_with_nodes_are_files_unless_they_share_a_cluster():
-    """Those that use the folder's node are two units."""
+def test_tests_with_nodes_are_three_units():
+    """Files with nodes of their own are one, and those that share the folder's node are two."""
     root = run_tests.client_tests.ROOT
-    folder = root / units.NODES
-    sharing, apart = set(), set()
-    for file in folder.glob("test_*.py"):
-        shares = "node_cluster" in file.read_text() or "node_client" in file.read_text()
-        (sharing if shares else apart).add(file.name)
+    parts = {"apart": set(), "first": set(), "last": set()}
+    own = set()
+    for file in (root / units.NODES).glob("test_*.py"):
+        unit = units.unit_of(f"{units.NODES}/{file.name}::test_it", root)
+        parts[unit.removeprefix(f"{units.NODES}, ")].add(file.name)
+        text = file.read_text()
+        if "node_cluster" not in text and "node_client" not in text:
+            own.add(file.name)
 
-    assert apart == {*units.NODES_APART}
-    assert sharing > {*units.NODES_FIRST}
-    names = {units.unit_of(f"{units.NODES}/{each}::test_it", root) for each in sharing | apart}
-    assert names == {
-        units.NODES,
-        f"{units.NODES}, first",
-        *(f"{units.NODES}/{each}" for each in apart),
-    }
+    assert parts["apart"] == {*units.NODES_APART} == own
+    assert parts["first"] == {*units.NODES_FIRST}
+    assert parts["last"] > {"test_restart_in_place.py"}
 
 
 @pytest.mark.usefixtures("run")
