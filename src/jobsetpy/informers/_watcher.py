@@ -38,6 +38,10 @@ FAULTS: Final = (ApiError, TransportError, DecodeError, RecursionError)
 ``RecursionError`` is caused by JSON that is nested too deeply for the decoder: data, not code.
 """
 
+LONGEST_CONNECT: Final = 4
+"""Maximum time to open a watch, in ``connect_timeout_s``, after attempts that took too long: with a
+server that is always slow, each would be in vain."""
+
 SLICE: Final = 64
 """Maximum number of frames handled before other tasks run (about 2 ms)."""
 
@@ -87,6 +91,7 @@ class Watcher(Generic[T]):
         self._shard_selector = options.shard.selector if options.shard is not None else ""
         self.last_activity: float | None = None
         """Monotonic time of the last sign of life from the server; ``None`` before the first."""
+        self._connect_s = options.connect_timeout_s
         self._list_began = 0.0
         self._list_count = 0
 
@@ -145,6 +150,9 @@ class Watcher(Generic[T]):
         if self._advise is not None and (advice := self._advise(error)):
             error.add_note(advice)
         self.failure = error
+        if isinstance(error, ApiTimeoutError):
+            longest_s = LONGEST_CONNECT * self._options.connect_timeout_s
+            self._connect_s = min(2 * self._connect_s, longest_s)
         self._machine.on_error(error, self._options.clock.monotonic())
 
     async def _list(self, command: RequestPage, sink: Sink[T]) -> None:
@@ -198,11 +206,11 @@ class Watcher(Generic[T]):
             shard_selector=self._shard_selector,
             timeout_seconds=command.timeout_seconds,
             send_initial_events=command.send_initial_events,
-            connect_timeout_s=self._options.connect_timeout_s,
+            connect_timeout_s=self._connect_s,
         )
         try:
             # The client has this deadline too; a watch that never opens must not depend on it.
-            async with asyncio.timeout(self._options.connect_timeout_s):
+            async with asyncio.timeout(self._connect_s):
                 stream = await watch.__aenter__()
         except TimeoutError:
             self._failed(ApiTimeoutError(f"the watch of {self.kind} did not open in time"))
@@ -210,6 +218,7 @@ class Watcher(Generic[T]):
         except FAULTS as error:
             self._failed(error)
             return
+        self._connect_s = self._options.connect_timeout_s
         machine.on_opened(self._alive())
         try:
             await self._follow(stream, sink)

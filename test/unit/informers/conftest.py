@@ -70,6 +70,7 @@ class MemoryServer:
         self.bad: list[Exception] = []
         self.deaf = False
         self.never_opens = False
+        self.opens_after_s = 0.0
         self.uids = 0
         self.snapshot: tuple[str, list[Pod]] = ("", [])
 
@@ -145,7 +146,7 @@ class MemoryServer:
 
     @asynccontextmanager
     async def watch(self, cls, namespace="", **options) -> AsyncIterator[MemoryStream]:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.opens_after_s)
         if self.never_opens:
             await asyncio.Event().wait()
         if self.watch_faults:

@@ -203,9 +203,22 @@ async def test_watch_that_never_opens_is_tried_again(server):
         await asyncio.sleep(7.5)
         assert len(log.waits) == 1
         server.never_opens = False
-        await asyncio.sleep(7.5)
+        await asyncio.sleep(14.5)  # the second attempt may take twice as long
 
         assert len(server.streams) == 1
+
+
+async def test_watch_is_opened_when_the_server_takes_longer_than_the_deadline(server):
+    """Each attempt may take twice as long as the one before it, up to four times the deadline."""
+    watcher, log = make(server, connect_timeout_s=5.0)
+    server.opens_after_s = 19.0
+    async with running(watcher.run(View())):
+        await asyncio.sleep(5 + 10 + 19 + sum(log.waits) + 10)
+        assert len(server.streams) == 1
+        server.stream.send(None)
+        await asyncio.sleep(5 + 10 + 19 + 10)
+
+        assert len(server.streams) == 2
 
 
 @pytest.mark.parametrize("how", ["status", "event"])
