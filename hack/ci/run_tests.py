@@ -3,8 +3,8 @@
 Tests with servers wait for kubelets, back-offs and time-outs most of the time: xdist distributes
 them to `PROCESSES`, each with clusters of its own (`units`), and they are shown as they go. Those
 that need no server use the time that is left, in `PLAIN_PROCESSES` with lower priority, and are
-shown when they are done, as are the checks. Those with other projects' clients are left out where
-nothing changed that they depend on (`client_tests`).
+shown when they are done, as are the checks. Some groups are left out where nothing changed that
+they depend on (`unchanged`).
 
 A few tests that failed are run once more, by themselves, when all others are done. One that passes
 then is unsteady: a defect that is reported in the last lines, but does not fail the run.
@@ -26,14 +26,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from hack.ci import client_tests, units
+from hack.ci import unchanged, units
 
 PROCESSES = 6
 PLAIN_PROCESSES = 2
 """Enough to use both cores of a small machine when the tests with servers are done."""
-CLIENTS = "test/clients"
-SERVERS = ("test/e2e", "test/contract", "test/integration", "test/unit/hack/cluster")
-PLAIN = ("test/architecture", "test/property", "test/unit", f"--ignore={SERVERS[-1]}")
+SERVERS = ("test/e2e", "test/contract", "test/integration")
+PLAIN = ("test/architecture", "test/property", "test/unit", f"--ignore={unchanged.CLUSTER.place}")
 CHECKS = ("make", "--no-print-directory", "types", "verify")
 ELSEWHERE = "not foreign and not releases"
 """Marks of tests that have targets of their own."""
@@ -111,9 +110,10 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update(ENVIRONMENT)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        reason, state = client_tests.why_not(), client_tests.fingerprint()
-        print(f"== tests with other projects' clients {reason or 'run as well'}", flush=True)
-        places = SERVERS if reason else (CLIENTS, *SERVERS)
+        groups = {each: each.fingerprint() for each in unchanged.GROUPS if not each.why_not()}
+        for each in unchanged.GROUPS:
+            print(f"== {each.title} {each.why_not() or 'run as well'}", flush=True)
+        places = (*(each.place for each in groups), *SERVERS)
         servers = tests(places, folder / "servers", argv, processes=PROCESSES)
         plain = tests(PLAIN, folder / "plain", argv, processes=PLAIN_PROCESSES)
         commands = {
@@ -130,9 +130,10 @@ def main(argv: Sequence[str]) -> int:
             print(f"== {what} (seen at {time.monotonic() - begin:.0f} s)", flush=True)
             log.seek(0)
             sys.stdout.write(log.read())
-        clients_failed = any(test.startswith(CLIENTS) for test in servers.failed())
-        if not (reason or argv or clients_failed or codes[0] not in (0, FAILED)):
-            client_tests.remember(state)
+        if not argv and codes[0] in (0, FAILED):
+            for each, state in groups.items():
+                if not any(test.startswith(each.place) for test in servers.failed()):
+                    each.remember(state)
         print(f"== all tests took {time.monotonic() - begin:.0f} s", flush=True)
         if codes[1]:
             print(f"== FAILED types, contracts or generated files: {codes[1]}, see above")

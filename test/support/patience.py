@@ -22,7 +22,7 @@ T = TypeVar("T")
 REFERENCE_S = 0.09
 """Seconds that `_work` takes on an idle core of the machine for which timeouts were chosen."""
 MOST = 20.0
-SLOWEST_POLL_S = 0.1
+SLOWEST_POLL_S = 0.25
 """Dozens of tests that poll an API server a hundred times a second would overload it."""
 VARIABLE = "JOBSETPY_PATIENCE"
 """Variable with a factor that replaces the measured one."""

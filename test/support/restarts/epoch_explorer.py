@@ -212,18 +212,7 @@ class Explorer(StateGraph):
     def canonical(self, state: State) -> State:
         """Return the state without versions that all have observed, and without an order of pods."""
         versions, pods, manager, old, *counts = state
-        # Sort the pods: they are alike.
-        queued: list[list[tuple[int, Any]]] = [[] for _ in pods]
-        for place, (slot, pod) in enumerate(manager.queue):
-            queued[slot].append((place, pod))
-        rows = [
-            (
-                tuple(pods[i]), tuple(manager.view.pods[i]), manager.view.fresh[i],
-                tuple(queued[i]), tuple(old.view.pods[i]) if old else (), i,
-            )
-            for i in range(len(pods))
-        ]  # fmt: skip
-        order = [row[-1] for row in rows] if self.counts else [row[-1] for row in sorted(rows)]
+        order = _order(pods, manager, old) if len(pods) > 1 and not self.counts else []
         if order != sorted(order):
             place_of = {slot: place for place, slot in enumerate(order)}
             pods = tuple(pods[i] for i in order)
@@ -617,6 +606,19 @@ def _without(pod: Pod) -> Pod:
 
 def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:
     return (pod.epoch, pod.reported, pod.deleting, pod.restarts) if pod else ()
+
+
+def _order(pods: tuple[Any, ...], manager: Manager, old: Manager | None) -> list[int]:
+    """Return the order of pods by all that is known of them: they are alike."""
+    queued: list[list[tuple[int, Any]]] = [[] for _ in pods]
+    for place, (slot, pod) in enumerate(manager.queue):
+        queued[slot].append((place, pod))
+    view = manager.view
+    rows = [
+        (pod, view.pods[i], view.fresh[i], queued[i], old.view.pods[i] if old else (), i)
+        for i, pod in enumerate(pods)
+    ]
+    return [row[-1] for row in sorted(rows)]
 
 
 def _reordered(manager: Manager, order: list[int], place_of: dict[int, int]) -> Manager:

@@ -141,7 +141,7 @@ def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
 
 def test_tests_with_nodes_are_three_units():
     """Files with nodes of their own are one, and those that share the folder's node are two."""
-    root = run_tests.client_tests.ROOT
+    root = run_tests.unchanged.ROOT
     parts = {"apart": set(), "first": set(), "last": set()}
     own = set()
     for file in (root / units.NODES).glob("test_*.py"):
@@ -185,5 +185,5 @@ def test_long_units_come_first():
     """They are in the order of the list, and every entry exists."""
     first, second = units.LONGEST[:2]
     assert units.order(f"{first}/x") < units.order(f"{second}/x") < units.order("test/contract/x")
-    missing = [each for each in units.LONGEST if not (run_tests.client_tests.ROOT / each).exists()]
+    missing = [each for each in units.LONGEST if not (run_tests.unchanged.ROOT / each).exists()]
     assert missing == []
