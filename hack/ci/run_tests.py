@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from hack.ci import unchanged, units
+from hack.images.project import BUILT
 
 PROCESSES = 6
 PLAIN_PROCESSES = 2
@@ -110,6 +111,7 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update(ENVIRONMENT)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.environ[BUILT] = str(folder / "images")
         groups = {each: each.fingerprint() for each in unchanged.GROUPS if not each.why_not()}
         for each in unchanged.GROUPS:
             print(f"== {each.title} {each.why_not() or 'run as well'}", flush=True)

@@ -15,8 +15,6 @@ import pytest_asyncio
 import yaml
 
 from hack.cluster import Cluster
-from hack.cluster._requirements import BUILD_PACKAGES, require_programs
-from hack.images.project import build
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
@@ -24,7 +22,7 @@ from support.cluster.install import CONFIG, connected
 from support.cluster.json_api import exchange
 from support.cluster.objects import jobset, spread
 from support.restarts.kep467_kit import manager_with_webhooks, send
-from support.restarts.scenario import SHELL_IMAGE, pod_log_folders, run_gang
+from support.restarts.scenario import SHELL_IMAGE, build_images, pod_log_folders, run_gang
 
 pytestmark = [
     pytest.mark.node,
@@ -45,12 +43,10 @@ SCRIPT = (
 
 
 @pytest.fixture(scope="module")
-def two_nodes(tmp_path_factory):
+def two_nodes():
     """A cluster of the module's own, since its webhooks are called for every JobSet."""
-    require_programs(BUILD_PACKAGES)
-    agent = build("agent", tmp_path_factory.mktemp("images")).path
     crd = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
-    with Cluster(nodes=2, crds=[crd], images=[agent], timeout_s=180) as running:
+    with Cluster(nodes=2, crds=[crd], images=build_images()[1:], timeout_s=180) as running:
         yield running
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import signal
 import time
@@ -21,7 +22,8 @@ import yaml
 
 from hack.cluster import Cluster
 from hack.cluster._requirements import BUILD_PACKAGES, require_programs
-from hack.images.project import build
+from hack.cluster._state import file_lock
+from hack.images.project import BUILT, build
 from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
 from jobsetpy.api.core import Pod
@@ -79,11 +81,21 @@ class Restart:
 
 
 def build_images() -> list[Path]:
-    """Build the project's own images as archives; each time again, which takes seconds."""
+    """Build the project's own images as archives, which takes seconds of CPU.
+
+    Where a folder for them is in the environment, all processes of a run use those in it.
+    """
     require_programs(BUILD_PACKAGES)
-    folder = ROOT / "build" / "images"
+    shared = os.environ.get(BUILT)
+    folder = Path(shared) if shared else ROOT / "build" / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    return [build(name, folder).path for name in ("manager", "agent")]
+    built = folder / "built.json"
+    with file_lock(folder / "lock"):
+        if shared and built.exists():
+            return [Path(each) for each in json.loads(built.read_text())]
+        paths = [build(name, folder).path for name in ("manager", "agent")]
+        built.write_text(json.dumps([str(path) for path in paths]))
+    return paths
 
 
 def pod_log_folders(cluster: Cluster) -> list[Path]:
