@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from hack.ci import unchanged, units
-from hack.images.project import BUILT
+from hack.images.project import TEST_RUN
 
 PROCESSES = 6
 PLAIN_PROCESSES = 2
@@ -111,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update(ENVIRONMENT)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        os.environ[BUILT] = str(folder / "images")
+        os.environ[TEST_RUN] = str(folder)
         groups = {each: each.fingerprint() for each in unchanged.GROUPS if not each.why_not()}
         for each in unchanged.GROUPS:
             print(f"== {each.title} {each.why_not() or 'run as well'}", flush=True)

@@ -37,8 +37,8 @@ PACKAGE = "jobsetpy"
 PINS: Mapping[str, str] = {"manager": "runtime.txt", "agent": "agent.txt"}
 NAMES = tuple(PINS)
 APP = "app"
-BUILT = "JOBSETPY_BUILT_IMAGES"
-"""Variable with a folder of images that all processes of a test run share."""
+TEST_RUN = "JOBSETPY_TEST_RUN"
+"""Variable with the name of a test run, all processes of which use the same images."""
 SUPERVISE_SOURCE = Path(__file__).with_name("supervise.c")
 # The same switches as in the Containerfile.
 FREESTANDING = (

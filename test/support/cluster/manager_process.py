@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -229,7 +230,9 @@ def memory_mb(pid: int, field: str) -> float:
 
 
 def free_port() -> int:
-    """Return a free port of the loopback device."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port of the loopback device, of those that no connection gets by itself."""
+    while True:
+        port = 10_000 + secrets.randbelow(10_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

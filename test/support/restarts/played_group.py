@@ -137,7 +137,13 @@ class PlayedGroup(StoredJobSet):
             return status
 
         status = await self.reaches(lifted, timeout_s)
-        assert (status.synced_epoch, len(self.there(epoch))) == (epoch, count), self.states()
+        assert status.synced_epoch == epoch, self.states()
+
+        def reported() -> bool:
+            assert len(self.there(epoch)) == count, self.states()
+            return True
+
+        await patience.eventually(reported, 10)  # the watch of pods may be behind
         return status
 
     async def complete(self, count: int, timeout_s: float = 60.0) -> int:

@@ -23,7 +23,7 @@ import yaml
 from hack.cluster import Cluster
 from hack.cluster._requirements import BUILD_PACKAGES, require_programs
 from hack.cluster._state import file_lock
-from hack.images.project import BUILT, build
+from hack.images.project import TEST_RUN, build
 from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
 from jobsetpy.api.core import Pod
@@ -83,19 +83,20 @@ class Restart:
 def build_images() -> list[Path]:
     """Build the project's own images as archives, which takes seconds of CPU.
 
-    Where a folder for them is in the environment, all processes of a run use those in it.
+    Processes of one run of all tests, which is named in the environment, build them once.
     """
     require_programs(BUILD_PACKAGES)
-    shared = os.environ.get(BUILT)
-    folder = Path(shared) if shared else ROOT / "build" / "images"
+    folder = ROOT / "build" / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    built = folder / "built.json"
+    run, known = os.environ.get(TEST_RUN), folder / "built.json"
     with file_lock(folder / "lock"):
-        if shared and built.exists():
-            return [Path(each) for each in json.loads(built.read_text())]
-        paths = [build(name, folder).path for name in ("manager", "agent")]
-        built.write_text(json.dumps([str(path) for path in paths]))
-    return paths
+        if run and known.exists():
+            built_by, paths = json.loads(known.read_text())
+            if built_by == run:
+                return [Path(each) for each in paths]
+        found = [build(name, folder).path for name in ("manager", "agent")]
+        known.write_text(json.dumps([run, [str(path) for path in found]]))
+    return found
 
 
 def pod_log_folders(cluster: Cluster) -> list[Path]:
