@@ -21,13 +21,12 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 NODES = "test/e2e"
-NODES_FIRST = ("test_documentation_node.py", "test_deployed_replicas.py", "test_chart_node.py")
-"""Files with half of the tests that share a node, by time; they are a unit, and the others too."""
-NODES_APART = (
-    *("test_bad_nodes.py", "test_fencing.py", "test_heartbeats_node.py", "test_kep467.py"),
-    *("test_lost_nodes.py", "test_lost_peer.py", "test_network_policies_node.py"),
+NODES_FIRST = (
+    *("test_documentation_node.py", "test_deployed_replicas.py", "test_chart_node.py"),
+    *("test_bad_nodes.py", "test_kep467.py", "test_network_policies_node.py"),
 )
-"""Files with nodes of their own; they are a unit."""
+NODES_APART = ("test_lost_nodes.py", "test_fencing.py", "test_heartbeats_node.py")
+"""Files of two of the three units with nodes; each takes a third of the time."""
 LONGEST = (
     "test/clients",
     "test/e2e",
