@@ -30,8 +30,8 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
         streaming: try the streaming list first (KEP-3157).
         idle_timeout_s: maximum silence of a watch, in seconds.
         server_timeout_s: bounds of the time after which the server ends a watch, in seconds.
-        connect_timeout_s: timeout for opening a watch, in seconds; each attempt that exceeds it
-            doubles that of the next one, up to four times.
+        connect_timeout_s: timeout for opening a watch, in seconds; each list or attempt to open one
+            that takes too long doubles it, up to four times, until a watch opens.
         list_timeout_s: timeout for one page of a list, in seconds.
         backoff_base_s: upper bound of the first wait after a failure, in seconds.
         backoff_cap_s: upper bound of every wait, in seconds.

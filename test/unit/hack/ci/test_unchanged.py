@@ -32,25 +32,31 @@ def root(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "counts"),
+    ("group", "name", "counts"),
     [
-        (INPUT, True),
-        ("config/new.yaml", True),
-        ("hack/cluster/gomod_kueue/go.mod", True),
-        ("test/clients/test_one.py", True),
-        ("test/support/kit.py", True),
-        ("README.md", False),
-        ("test/unit/test_other.py", False),
-        ("src/jobsetpy/__pycache__/rule.pyc", False),
+        (CLIENTS, INPUT, True),
+        (CLIENTS, "config/new.yaml", True),
+        (CLIENTS, "hack/cluster/gomod_kueue/go.mod", True),
+        (CLIENTS, "test/clients/test_one.py", True),
+        (CLIENTS, "test/support/kit.py", True),
+        (CLIENTS, "README.md", False),
+        (CLIENTS, "test/unit/test_other.py", False),
+        (CLIENTS, "src/jobsetpy/__pycache__/rule.pyc", False),
+        (CLUSTER, INPUT, False),
+        (CLUSTER, "config/new.yaml", False),
+        (CLUSTER, "hack/cluster/_nodes.py", True),
+        (CLUSTER, "hack/images/basic.py", True),
+        (CLUSTER, "test/unit/hack/cluster/test_node.py", True),
+        (CLUSTER, "test/support/patience.py", True),
     ],
 )
-def test_only_inputs_of_the_tests_count_as_changes(root, name, counts):
-    """Inputs are code, manifests, versions and the tests themselves."""
-    before = CLIENTS.fingerprint(root)
+def test_only_inputs_of_the_tests_count_as_changes(root, group, name, counts):
+    """Inputs are the tests, their support, versions and manifests; code only where it is tested."""
+    before = group.fingerprint(root)
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("changed\n")
-    assert (CLIENTS.fingerprint(root) != before) is counts
+    assert (group.fingerprint(root) != before) is counts
 
 
 def test_another_version_of_the_servers_counts(root, monkeypatch):
@@ -78,26 +84,6 @@ def test_neither_a_failure_nor_a_part_is_remembered(root):
     assert CLIENTS.why_not(root) == ""
     assert unchanged.run([], root, FAIL) == 1
     assert CLIENTS.why_not(root) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        (INPUT, False),
-        ("config/new.yaml", False),
-        ("hack/cluster/_nodes.py", True),
-        ("hack/images/basic.py", True),
-        ("test/unit/hack/cluster/test_node.py", True),
-        ("test/support/patience.py", True),
-    ],
-)
-def test_tests_of_the_cluster_tool_do_not_depend_on_the_product(root, name, counts):
-    """They run again when the tool changes, its images, or the tests' own support."""
-    before = CLUSTER.fingerprint(root)
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("changed\n")
-    assert (CLUSTER.fingerprint(root) != before) is counts
 
 
 def test_cluster_tool_and_its_tests_import_only_inputs():
