@@ -2,8 +2,9 @@
 
 Under ``--dist loadscope`` a unit goes to one of xdist's processes as a whole: a file, or a folder
 with an ``__init__.py``, whose tests share a cluster. Tests with nodes are three units: with more at
-a time, kubelets delay each other longer than tests can wait. Units that take long come first, so
-that none of them is begun when the others are done.
+a time, kubelets delay each other longer than tests can wait. Each test of a file that takes minutes
+and whose tests share nothing is a unit. Units that take long come first, so that none of them is
+begun when the others are done.
 
 At the end stand the files that took longest, with seconds of CPU: those of pytest and of all
 processes that ended meanwhile, servers among them.
@@ -43,6 +44,8 @@ LONGEST = (
     "test/property",
 )
 """Folders and files that are begun before others, in this order."""
+DIVIDED = ("test/property/test_restart_in_place_exhaustive.py",)
+"""Files whose tests are units each."""
 SHOWN = 60
 """Number of files in the list, if they took `LONG_S` at least."""
 LONG_S = 5.0
@@ -52,6 +55,8 @@ PASSED = "jobsetpy/passed"
 
 def unit_of(test: str, root: Path) -> str:
     """Name of what a test stays together with: its folder if it is a package, else its file."""
+    if test.startswith(DIVIDED):
+        return test
     file = root / test.partition("::")[0]
     package = (file.parent / "__init__.py").exists()
     unit = (file.parent if package else file).relative_to(root).as_posix()

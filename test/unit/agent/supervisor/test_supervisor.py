@@ -1013,11 +1013,12 @@ async def test_each_process_has_its_own_standby(pod: Pod, tmp_path: Path) -> Non
     async with pod.run(sys.executable, str(program), **given) as agent:
         await pod.lift(1)
         await eventually(lambda: agent.logs("standby ready") == 2, seconds=20)
+        # Their successors are ready soon after the restart.
+        ready = {
+            line["process"]: line["pid"] for line in agent.lines if line["event"] == "standby ready"
+        }
         await agent.restarted(2, "started 2", 2)
 
-    ready = {
-        line["process"]: line["pid"] for line in agent.lines if line["event"] == "standby ready"
-    }
     assert {f"started 2 29520 {4 + number} {pid}" for number, pid in ready.items()} <= set(
         agent.out
     )

@@ -139,6 +139,11 @@ def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
     assert units.unit_of("test_b.py::Test::test_two", tmp_path) == "test_b.py"
 
 
+@pytest.mark.parametrize("file", units.DIVIDED)
+def test_test_of_a_divided_file_is_a_unit(file, tmp_path):
+    assert units.unit_of(f"{file}::test_one[b]", tmp_path) == f"{file}::test_one[b]"
+
+
 def test_tests_with_nodes_are_three_units():
     """The files of two are named, and exist; all others are the third one."""
     root = run_tests.unchanged.ROOT
