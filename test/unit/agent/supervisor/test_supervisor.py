@@ -869,6 +869,19 @@ async def test_processes_that_the_health_command_leaves_are_killed_when_it_ends(
         await eventually(lambda: pod.left() == [agent.process.pid], seconds=10)
 
 
+async def test_process_is_killed_when_it_has_no_environment_as_the_health_command_ends(
+    pod: Pod, tmp_path: Path
+) -> None:
+    """That is how one looks that is executing another program at this moment."""
+    number = tmp_path / "pid"
+    then = f"echo \\$\\$ >{number}; exec env JOBSET_HEALTH_CHECK=1 sleep 298"
+    given = {"HEALTH_COMMAND": f'setsid env -i /bin/sh -c "sleep 0.1; {then}" & exit 0'}
+    async with pod.run("sh", "-c", "exec sleep 99", **given):
+        await pod.at(1)
+        await eventually(lambda: number.exists() and number.read_text() != "", seconds=10)
+        await eventually(lambda: not Path("/proc", number.read_text().strip()).exists(), seconds=10)
+
+
 async def test_an_unfit_pod_ends_when_its_report_is_not_stored(pod: Pod) -> None:
     """The exit code alone makes the manager replace it."""
     pod.server.faults.status(503, verb="patch", resource="pods")
