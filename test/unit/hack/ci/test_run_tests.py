@@ -182,9 +182,11 @@ def test_of_a_unit(at):
     assert len(set(lines)) == 2
 
 
-def test_long_units_come_first():
+def test_long_units_come_first_and_divided_ones_last():
     """They are in the order of the list, and every entry exists."""
     first, second = units.LONGEST[:2]
-    assert units.order(f"{first}/x") < units.order(f"{second}/x") < units.order("test/contract/x")
-    missing = [each for each in units.LONGEST if not (run_tests.unchanged.ROOT / each).exists()]
+    in_order = [f"{first}/x", f"{second}/x", "test/contract/x", f"{units.DIVIDED[0]}::x"]
+    assert [*map(units.order, in_order)] == sorted({*map(units.order, in_order)})
+    named = (*units.LONGEST, *units.DIVIDED)
+    missing = [each for each in named if not (run_tests.unchanged.ROOT / each).exists()]
     assert missing == []
