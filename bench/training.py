@@ -45,7 +45,7 @@ import uvloop
 
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
-from hack.images.training import FRAMEWORKS, framework_image  # type: ignore[import-not-found]
+from hack.images.training import FRAMEWORKS, PLAIN, framework_image  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest
@@ -56,7 +56,6 @@ from support.agents.training_kit import (
     HANG_S,
     MODES,
     NAMESPACE,
-    PLAIN,
     RANKS_HAVE,
     SPARES,
     STANDBYS,
@@ -97,7 +96,7 @@ AIMS = {
 LIMIT_S = 180.0
 """Default limit for a restart; torchrun may never come back from the loss of a pod."""
 
-PROGRAMS = (*FRAMEWORKS, PLAIN)
+PROGRAMS = tuple(FRAMEWORKS)
 
 
 @attrs.frozen
@@ -600,7 +599,7 @@ def _row(what: str, cells: Iterable[list[Round] | Lost | None]) -> str:
     return f"| {what} | {' | '.join(texts)} |"
 
 
-NAMES = {each.name: each.title for each in FRAMEWORKS.values()} | {PLAIN: "no framework"}
+NAMES = {each.name: each.title for each in FRAMEWORKS.values()}
 
 
 def details(found: Sequence[Result]) -> str:
@@ -717,7 +716,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--framework", type=lambda text: chosen(PROGRAMS, text), default=list(FRAMEWORKS))
+    add(
+        "--framework",
+        type=lambda text: chosen(PROGRAMS, text),
+        default=[each for each in PROGRAMS if each != PLAIN],
+    )
     add("--pods", type=lambda text: [int(each) for each in text.split(",")], default=[4, 8])
     usual = [each for each in FAILURES if each not in OF_NODES]
     add("--failure", type=lambda text: chosen((*FAILURES, AWAY), text), default=usual)
@@ -738,8 +741,7 @@ def main() -> None:
     else:
         nodes = 1 + needs_nodes(options)
         say(f"building the images and starting a cluster with {nodes} nodes")
-        frameworks = {"jax" if each == PLAIN else each for each in options.framework}
-        images = [*build_images(), *map(framework_image, frameworks)]
+        images = [*build_images(), *map(framework_image, options.framework)]
         with Cluster(
             name=f"bench-training-{os.getpid()}",
             nodes=nodes,
@@ -753,7 +755,7 @@ def main() -> None:
     if options.picture:
         key = min(
             (key for key in grouped(found) if key[2] == options.picture_of),
-            key=lambda key: (list(FRAMEWORKS).index(key[0]), key[1]),
+            key=lambda key: (PROGRAMS.index(key[0]), key[1]),
         )
         options.picture.write_text(picture(found, key))
     for page in options.fill:

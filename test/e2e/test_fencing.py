@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from hack.images.training import PLAIN
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import JobSetPyError
 from support import patience
 from support.agents.spares_kit import LOST, managed_training_nodes, running, training_nodes
-from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE
+from support.agents.training_kit import NAMESPACE, RANKS_HAVE
 from support.cluster.processes import pod_host_name, process_in
 from support.restarts.scenario import manager_ready
 

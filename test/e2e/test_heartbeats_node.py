@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from hack.images.training import PLAIN
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
@@ -23,7 +24,7 @@ from support.agents.spares_kit import (
     managed_training_nodes,
     training_nodes,
 )
-from support.agents.training_kit import NAMESPACE, PLAIN, Training, manifest
+from support.agents.training_kit import NAMESPACE, Training, manifest
 from support.cluster.network_policies import nft
 from support.cluster.processes import pod_host_name
 from support.commands import why

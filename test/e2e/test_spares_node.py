@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from hack.images.training import framework_image
+from hack.images.training import PLAIN, framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.spares_kit import SEATS, running
-from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE
+from support.agents.training_kit import NAMESPACE, RANKS_HAVE
 from support.cluster import objects
 from support.cluster.json_api import StoredJobSet
 from support.cluster.processes import pod_host_name, process_in
@@ -92,7 +92,7 @@ async def test_a_spare_job_takes_all_seats_when_a_job_loses_a_pod(
     node_cluster, node_client, tmp_path
 ):
     """Deleted, then killed whole: what is left of the Job waits, and is the next spare Job."""
-    node_cluster.load_images([framework_image("jax")])
+    node_cluster.load_images([framework_image(PLAIN)])
     name = "units"
     async with running(node_client, name, PLAIN, tmp_path, 1, whole_jobs=True) as group:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 from hack.cluster import Cluster
-from hack.images.training import framework_image
+from hack.images.training import PLAIN, framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from support.agents.training_kit import NAMESPACE, Training, cordon, manifest
@@ -20,8 +20,8 @@ LOST = "node-2"
 
 
 def training_nodes() -> Cluster:
-    """Return a cluster with two nodes, of which ``LOST`` takes a single pod."""
-    images = [*build_images(), framework_image("jax")]
+    """Return a cluster with two nodes, of which ``LOST`` takes a single pod; for `PLAIN`."""
+    images = [*build_images(), framework_image(PLAIN)]
     config = {LOST: {"maxPods": 1}}
     return Cluster(nodes=2, dns=True, images=images, kubelet_config=config, timeout_s=240)
 

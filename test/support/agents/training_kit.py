@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from hack.images.training import FRAMEWORKS, LAUNCHER, PACKAGES
+from hack.images.training import FRAMEWORKS, LAUNCHER, PACKAGES, PLAIN
 from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.client import Client
@@ -58,11 +58,8 @@ LISTED = {
     "torch": "torch,torch.distributed,torch.nn.parallel",
     "torch1": "torch,torch.distributed,torch.nn.parallel",
     "jax": "jax,jax.numpy,numpy",
-    "plain": "json,socket",
+    PLAIN: "json,socket",
 }
-PLAIN = "plain"
-"""Name of the program without a framework, which runs in JAX's image."""
-
 MORE = {**SPARES, "torchrun-more": 1}
 """Modes with pods in addition to those that the training needs; all of torchrun's work."""
 HANG_S = 5
@@ -127,7 +124,7 @@ def manifest(
         command = ["sh", "-c", elastic(mode, framework, pods, host, program)]
     container = {
         "name": "worker",
-        "image": FRAMEWORKS["jax" if framework == PLAIN else framework].reference,
+        "image": FRAMEWORKS[framework].reference,
         "imagePullPolicy": "IfNotPresent",
         "command": command,
         "env": env,
