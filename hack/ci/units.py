@@ -12,7 +12,6 @@ processes that ended meanwhile, servers among them.
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import defaultdict
 from collections.abc import Generator
@@ -98,11 +97,6 @@ class _Units:
         """Sort them; units stay whole, since their tests have the same place."""
         items.sort(key=lambda item: order(item.nodeid))
         self._before = _cpu_s()
-
-    def pytest_collection_finish(self) -> None:
-        """Leave thousands of tests out of each garbage collection."""
-        gc.collect()
-        gc.freeze()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -48,7 +48,7 @@ MAX_PAUSE_S: Final = 1.0
 _KEPT: Final = 2048
 """Bytes of the end of the output that are kept."""
 _MARK: Final = b"JOBSET_HEALTH_CHECK"
-"""Variable of the command, by which the processes that it leaves behind are found."""
+"""Variable with the number of the check, by which processes that its command leaves are found."""
 _HANGS: Final = "it did not end"
 
 
@@ -106,7 +106,8 @@ class Health:
         on_unfit: Callable[[str], None],
     ) -> None:
         self._processes = processes
-        self._environ = {**environ, _MARK: b"1"}
+        self._environ = environ
+        self._runs = 0
         self._rules = rules
         self._log = log
         self._is_parked = is_parked
@@ -173,11 +174,13 @@ class Health:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = b""
         self._usable = True
+        self._runs += 1
         try:
             os.set_blocking(writer, True)
             command = ["/bin/sh", "-c", self._rules.command]
+            environ = {**self._environ, _MARK: b"%d" % self._runs}
             self._pid = self._processes.start_aside(
-                self._environ, self._ended, command=command, output=writer
+                environ, self._ended, command=command, output=writer
             )
         except OSError as error:
             os.close(reader)
@@ -208,7 +211,7 @@ class Health:
 
     def _ended(self, code: int) -> None:
         late = not self._next.runs
-        self._processes.kill_left(self._pid, _MARK + b"=1")
+        self._processes.kill_left(self._pid, b"%s=%d" % (_MARK, self._runs))
         self._pid = 0
         # At most what a pipe holds: a process that the command has left may write for ever.
         self._read()

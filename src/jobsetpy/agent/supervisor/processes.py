@@ -201,7 +201,7 @@ class Processes:
         Args:
             group: its process id, which is its group's.
             mark: ``NAME=VALUE`` in its environment, and so in that of descendants that have left
-                its group.
+                its group; not in that of later processes, which the scans find as well.
         """
         _send((-group,), signal.SIGKILL)
         self._kill_marked(mark, LEFT_SCANS, LEFT_PAUSE_S)

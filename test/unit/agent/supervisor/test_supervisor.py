@@ -882,6 +882,21 @@ async def test_process_is_killed_when_it_has_no_environment_as_the_health_comman
         await eventually(lambda: not Path("/proc", number.read_text().strip()).exists(), seconds=10)
 
 
+async def test_second_check_is_not_killed_when_the_first_has_left_a_process(
+    pod: Pod, tmp_path: Path
+) -> None:
+    """The search for what the first has left continues during the second."""
+    ran = tmp_path / "ran"
+    first = f"mkdir {tmp_path}/first && {{ setsid env -i sleep 298 & sleep 0.2; exit 0; }}"
+    check = f"date >>{ran}; {first}; sleep 0.5; date >>{ran}"
+    script = "echo started $JOBSET_EPOCH; [ $JOBSET_EPOCH = 1 ] && exit 3; exec sleep 99"
+    async with pod.run("sh", "-c", script, HEALTH_COMMAND=check) as agent:
+        await pod.lift(1)
+        await agent.started(2, "started 2")
+
+    assert len(ran.read_text().splitlines()) == 3  # the second check has begun once, and ended
+
+
 async def test_an_unfit_pod_ends_when_its_report_is_not_stored(pod: Pod) -> None:
     """The exit code alone makes the manager replace it."""
     pod.server.faults.status(503, verb="patch", resource="pods")
