@@ -874,8 +874,9 @@ async def test_process_is_killed_when_it_has_no_environment_as_the_health_comman
 ) -> None:
     """That is how one looks that is executing another program at this moment."""
     number = tmp_path / "pid"
-    then = f"echo \\$\\$ >{number}; exec env JOBSET_HEALTH_CHECK=1 sleep 298"
-    given = {"HEALTH_COMMAND": f'setsid env -i /bin/sh -c "sleep 0.1; {then}" & exit 0'}
+    left = f"echo \\$\\$ >{number}; sleep 0.1; exec env JOBSET_HEALTH_CHECK=1 sleep 298"
+    wait = f"until test -s {number}; do sleep 0.02; done"
+    given = {"HEALTH_COMMAND": f'setsid env -i /bin/sh -c "{left}" & {wait}'}
     async with pod.run("sh", "-c", "exec sleep 99", **given):
         await pod.at(1)
         await eventually(lambda: number.exists() and number.read_text() != "", seconds=10)
@@ -887,12 +888,12 @@ async def test_second_check_is_not_killed_when_the_first_has_left_a_process(
 ) -> None:
     """The search for what the first has left continues during the second."""
     ran = tmp_path / "ran"
-    first = f"mkdir {tmp_path}/first && {{ setsid env -i sleep 298 & sleep 0.2; exit 0; }}"
+    left = f"echo >{tmp_path}/left; exec sleep 298"
+    wait = f"until test -s {tmp_path}/left; do sleep 0.02; done"
+    first = f"mkdir {tmp_path}/first && {{ setsid env -i /bin/sh -c '{left}' & {wait}; exit 1; }}"
     check = f"date >>{ran}; {first}; sleep 0.5; date >>{ran}"
-    script = "echo started $JOBSET_EPOCH; [ $JOBSET_EPOCH = 1 ] && exit 3; exec sleep 99"
-    async with pod.run("sh", "-c", script, HEALTH_COMMAND=check) as agent:
-        await pod.lift(1)
-        await agent.started(2, "started 2")
+    async with pod.run("sh", "-c", "exec sleep 99", HEALTH_COMMAND=check):
+        await pod.at(1)
 
     assert len(ran.read_text().splitlines()) == 3  # the second check has begun once, and ended
 
