@@ -888,7 +888,7 @@ async def test_second_check_is_not_killed_when_the_first_has_left_a_process(
 ) -> None:
     """The search for what the first has left continues during the second."""
     ran = tmp_path / "ran"
-    left = f"echo >{tmp_path}/left; exec sleep 298"
+    left = f"echo >{tmp_path}/left; sleep 3; true"
     wait = f"until test -s {tmp_path}/left; do sleep 0.02; done"
     first = f"mkdir {tmp_path}/first && {{ setsid env -i /bin/sh -c '{left}' & {wait}; exit 1; }}"
     check = f"date >>{ran}; {first}; sleep 0.5; date >>{ran}"
