@@ -55,7 +55,10 @@ PASSED = "jobsetpy/passed"
 
 
 def unit_of(test: str, root: Path) -> str:
-    """Name of what a test stays together with: its folder if it is a package, else its file."""
+    """Name of what a test stays together with: its folder if it is a package, else its file.
+
+    A test of a divided file is by itself.
+    """
     if test.startswith(DIVIDED):
         return test
     file = root / test.partition("::")[0]

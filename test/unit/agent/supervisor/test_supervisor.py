@@ -869,14 +869,18 @@ async def test_processes_that_the_health_command_leaves_are_killed_when_it_ends(
         await eventually(lambda: pod.left() == [agent.process.pid], seconds=10)
 
 
+def leave(file: Path, program: str) -> str:
+    """Return a shell command that leaves a process without environment, once it has written."""
+    return f"setsid env -i /bin/sh -c '{program}' & until test -s {file}; do sleep 0.02; done"
+
+
 async def test_process_is_killed_when_it_has_no_environment_as_the_health_command_ends(
     pod: Pod, tmp_path: Path
 ) -> None:
     """That is how one looks that is executing another program at this moment."""
     number = tmp_path / "pid"
-    left = f"echo \\$\\$ >{number}; sleep 0.1; exec env JOBSET_HEALTH_CHECK=1 sleep 298"
-    wait = f"until test -s {number}; do sleep 0.02; done"
-    given = {"HEALTH_COMMAND": f'setsid env -i /bin/sh -c "{left}" & {wait}'}
+    left = f"echo $$ >{number}; sleep 0.1; exec env JOBSET_HEALTH_CHECK=1 sleep 298"
+    given = {"HEALTH_COMMAND": leave(number, left)}
     async with pod.run("sh", "-c", "exec sleep 99", **given):
         await pod.at(1)
         await eventually(lambda: number.exists() and number.read_text() != "", seconds=10)
@@ -887,10 +891,9 @@ async def test_second_check_is_not_killed_when_the_first_has_left_a_process(
     pod: Pod, tmp_path: Path
 ) -> None:
     """The search for what the first has left continues during the second."""
-    ran = tmp_path / "ran"
-    left = f"echo >{tmp_path}/left; sleep 3; true"
-    wait = f"until test -s {tmp_path}/left; do sleep 0.02; done"
-    first = f"mkdir {tmp_path}/first && {{ setsid env -i /bin/sh -c '{left}' & {wait}; exit 1; }}"
+    ran, left = tmp_path / "ran", tmp_path / "left"
+    leaves = leave(left, f"echo >{left}; sleep 3; true")
+    first = f"mkdir {tmp_path}/first && {{ {leaves}; exit 1; }}"
     check = f"date >>{ran}; {first}; sleep 0.5; date >>{ran}"
     async with pod.run("sh", "-c", "exec sleep 99", HEALTH_COMMAND=check):
         await pod.at(1)
