@@ -3,6 +3,7 @@
 import pytest
 
 from hack.cluster import Cluster
+from hack.images.training import framework_image
 from support.cluster.install import connected, install_crd
 from support.cluster.manager_process import manager_process
 from support.restarts.scenario import build_images, managed
@@ -13,6 +14,13 @@ def node_cluster():
     """A cluster with one node; the manager is installed by the first test that needs it."""
     with Cluster(nodes=1, dns=True, images=build_images(), timeout_s=180) as running:
         yield running
+
+
+@pytest.fixture(scope="package")
+def jax_on_node(node_cluster):
+    """Name of the framework whose image the node has; containerd takes seconds to unpack it."""
+    node_cluster.load_images([framework_image("jax")])
+    return "jax"
 
 
 @pytest.fixture

@@ -27,10 +27,9 @@ SEAT = "example.test/seat"
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-async def test_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp_path):
+async def test_spare_takes_the_seat_of_a_lost_pod(node_client, jax_on_node, tmp_path):
     """Deleted, then killed whole: each time a spare gets the rank, and the new pod is a spare."""
-    node_cluster.load_images([framework_image("jax")])
-    async with running(node_client, "spares", "jax", tmp_path, 1) as group:
+    async with running(node_client, "spares", jax_on_node, tmp_path, 1) as group:
         before = group.training.runs()
         victim = before[1]
         name = await group.pod_of(victim["host"])

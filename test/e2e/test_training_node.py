@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hack.images.training import framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from support import patience
@@ -22,10 +21,11 @@ CHECKPOINT = 20
 """Step after which the first checkpoint is written."""
 
 
-async def test_training_continues_in_its_standby_processes(node_cluster, node_client, tmp_path):
+async def test_training_continues_in_its_standby_processes(
+    node_cluster, node_client, jax_on_node, tmp_path
+):
     """They have imported what the program imports, without a list; no pod is replaced."""
-    node_cluster.load_images([framework_image("jax")])
-    jobset = manifest("training", "jax", "auto", PODS, tmp_path)
+    jobset = manifest("training", jax_on_node, "auto", PODS, tmp_path)
     training = Training(tmp_path, PODS)
     async with run_gang(node_client, jobset, PODS) as timeline:
         before = await training.stepping(0, 60)

@@ -70,10 +70,11 @@ async def test_job_completes_with_its_seats_and_its_spare_is_ended(
         assert "Complete" in found["0"]
         assert (await one.job()).status.succeeded == 3
 
-        async def ended():
-            return not [pod for pod in one.pods.values() if pod.status.phase == "Running"]
+        def ended():
+            assert all(pod.status.phase != "Running" for pod in one.pods.values()), one.states()
+            return True
 
-        assert await patience.eventually(ended, 60), one.states()
+        await patience.eventually(ended, 60)
 
 
 async def test_lost_pods_are_replaced_by_spares_and_return_as_spares(
