@@ -11,6 +11,10 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
+from jobsetpy.reconcilers.restart_in_place.successor_body import successor_body
+from jobsetpy.reconcilers.restart_in_place.successors import Successor
+from jobsetpy.reconcilers.rules.json_tree import child
 from support import patience
 from support.restarts.played_group import managed_group
 
@@ -75,6 +79,30 @@ async def test_job_completes_with_its_seats_and_its_spare_is_ended(
             return True
 
         await patience.eventually(ended, 60)
+
+
+async def test_pod_that_was_created_while_its_job_finished_is_deleted(
+    cluster, client, namespace, tmp_path
+):
+    """Created by the manager between its last look at the Job and the Job's end."""
+    async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, _):
+        for name in one.seated().values():
+            await one.fail(name, 0)
+        assert "Complete" in (await completed(one))["0"]
+        (job,) = (await client.list_page(WholeJob, namespace)).items
+        name = f"{job.metadata.name}-1-late"
+        late = Successor(index=1, name=name)
+        meta, template = job.metadata, child(job.spec, "template")
+        await client.create(
+            CreatedPod, namespace, successor_body(meta.name, meta.uid, template, late)
+        )
+
+        def deleted():
+            assert name in one.ready_at
+            assert name not in one.pods, one.states()
+            return True
+
+        await patience.eventually(deleted, 30)
 
 
 async def test_lost_pods_are_replaced_by_spares_and_return_as_spares(

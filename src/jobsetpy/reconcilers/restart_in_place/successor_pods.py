@@ -1,14 +1,15 @@
 """Reconciler that creates the successors of failed pods (controller ``successor-pods``).
 
 The request's key is that of the Job. A pod event costs O(1): only a pod that fails or is gone, and
-a Job that counts more failures or begins to miss pods, request a reconcile.
+a Job that counts more failures, begins to miss pods or has finished, request a reconcile.
 ``reconcilers.restart_in_place.successors`` decides. Before a pod is created, the Job is read from
 the API server and the plan made again: a cache that lags behind must not create pods for a Job that
-is suspended, deleted or over.
+is suspended, deleted or over. A pod of a Job that finished meanwhile is deleted.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import controller_of
 from jobsetpy.errors import (
     AlreadyExistsError,
+    ConflictError,
     ForbiddenError,
     InvalidError,
     JobSetPyError,
@@ -33,6 +35,7 @@ from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
+from jobsetpy.reconcilers.restart_in_place.leaving import finalizer_patch
 from jobsetpy.reconcilers.restart_in_place.node_memory import REQUIRE, NodeMemory, unfit_event
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.successor_body import failures_after, successor_body
@@ -41,6 +44,7 @@ from jobsetpy.reconcilers.restart_in_place.successors import (
     ObservedMembers,
     Successor,
     SuccessorPlan,
+    is_left_over,
     may_be_missing_pods,
     may_need_successor,
     plan_successors,
@@ -86,29 +90,34 @@ class SuccessorPodsReconciler:
         self._memories = Memories(MissingMembers)
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Request a reconcile if a pod has failed or is gone; O(1)."""
-        if not may_need_successor(event.old, event.new):
+        """Request a reconcile if a pod has failed, is gone or comes too late for its Job; O(1)."""
+        comes = event.old is None
+        if not comes and not may_need_successor(event.old, event.new):
             return ()
         owner = controller_of(event.obj.metadata.owner_references)
         if owner is None or owner.kind != "Job":
             return ()
-        return (rt.Request(rt.ObjectKey(event.obj.metadata.namespace, owner.name)),)
+        key = rt.ObjectKey(event.obj.metadata.namespace, owner.name)
+        if comes and not may_need_successor(None, event.new):
+            job = self._jobs.get(key)
+            if job is None or not is_left_over(job, event.obj):
+                return ()
+        return (rt.Request(key),)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """Request a reconcile if a Job counts more failures, or begins to miss pods; O(1).
+        """Request a reconcile if a Job counts more failures, begins to miss pods, or ends; O(1).
 
         More failures mean that its back-off begins. It delays the pods of a Job that resumes, too,
         and those of pods that went while no manager observed them.
         """
         old, new = event.old, event.new
         more = self._failures.job_changed(old, new, self._clock.monotonic())
-        missing = new is not None and may_be_missing_pods(new)
-        if not more and (not missing or (old is not None and may_be_missing_pods(old))):
-            return ()
-        return (rt.Request(event.obj.metadata.key),)
+        if more or (new is not None and _begins_to_need_a_look(old, new)):
+            return (rt.Request(event.obj.metadata.key),)
+        return ()
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Create the missing pods of one Job that the Job controller delays.
+        """Create the missing pods of one Job that the Job controller delays; delete left ones.
 
         Raises:
             ExceptionGroup: some requests failed; the others were made.
@@ -124,6 +133,8 @@ class SuccessorPodsReconciler:
             observed = attrs.evolve(self._observe(key), job=job, confirmed=True)
             plan = plan_successors(observed, memory, moment(self._clock))
         self._memories.keep(key, plan.memory)
+        if whole is not None and plan.delete:
+            return await self._delete(whole, plan)
         if whole is not None and plan.create:
             return await self._execute(whole, observed.jobset, plan)
         return plan.result
@@ -168,6 +179,25 @@ class SuccessorPodsReconciler:
         if refused:
             return self._refused(job, plan, refused[0])
         raise_failures(failures, "successors of failed pods could not be created")
+        return plan.result
+
+    async def _delete(self, job: WholeJob, plan: SuccessorPlan) -> rt.Result:
+        """Delete pods that the Job has left over; nothing else removes their finalizer."""
+
+        async def delete(pod: ChildPod) -> None:
+            meta = pod.metadata
+            with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, or another's
+                if meta.tracked:
+                    await self._client.merge_patch(
+                        ChildPod, meta.namespace, meta.name, finalizer_patch(pod)
+                    )
+                await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
+                message = f"Deleted pod: {meta.name}, which was created while the Job finished"
+                reason = keys.LATE_POD_DELETED_REASON
+                self._events.event(job, cond.NORMAL, reason, message, series=meta.name)
+
+        failures = await in_parallel(PARALLEL_WRITES, plan.delete, delete)
+        raise_failures(failures, "pods that a finished Job has left over could not be deleted")
         return plan.result
 
     async def _create(self, job: WholeJob, one: Successor, avoid: Sequence[str]) -> bool:
@@ -225,6 +255,13 @@ class SuccessorPodsReconciler:
         memory = (plan.memory or MissingMembers(uid=job.metadata.uid)).refused(now)
         self._memories.keep(job.metadata.key, memory)
         return rt.Result.requeue_after(memory.not_before - now, summary=message)
+
+
+def _begins_to_need_a_look(old: Job | None, new: Job) -> bool:
+    """Return True if a Job begins to miss pods, or has finished, perhaps with a pod left over."""
+    missing = may_be_missing_pods(new) and (old is None or not may_be_missing_pods(old))
+    ends = new.status.finished is not None and (old is None or old.status.finished is None)
+    return missing or ends
 
 
 def setup(manager: rt.Manager, settings: SuccessorSettings | None = None) -> rt.Controller | None:

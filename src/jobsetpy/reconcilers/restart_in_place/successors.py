@@ -21,7 +21,8 @@ same time, it deletes one of the two, and no barrier lifts while an index has tw
 
 No pod is created for Jobs that end, are suspended, deleted or to be recreated, whose
 ``podFailurePolicy`` could fail them or the index for the pod's end, or whose ``backoffLimit`` is
-reached.
+reached. A Job can end between the last look at it and the creation of a pod, though. The Job
+controller ignores a Job that has finished, so such a pod would run for ever: it is deleted here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.leaving import is_leaving
 from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
-from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
+from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import Plan
 from jobsetpy.reconcilers.rules.times import Now
 
@@ -139,12 +140,14 @@ class SuccessorPlan(Plan[MissingMembers]):
     Args:
         create: pods to create, by ascending index.
         avoid: names of nodes that they avoid.
+        delete: pods to delete, since they run although the Job has finished.
         confirm: the Job has to be read from the API server and the plan made again, before any
             action.
     """
 
     create: tuple[Successor, ...] = ()
     avoid: Sequence[str] = ()
+    delete: tuple[ChildPod, ...] = ()
     confirm: bool = False
 
 
@@ -165,11 +168,27 @@ def may_be_missing_pods(job: Job) -> bool:
     return pod_backoff.failures_of(job) > 0 and status.active + status.succeeded < wanted
 
 
+def is_left_over(job: Job, pod: ChildPod) -> bool:
+    """Return True for a pod that runs although its Job has finished; O(1).
+
+    A Job finishes when the Job controller has deleted all active pods that it knows of. So such a
+    pod was created here, as the Job's last pods ended.
+    """
+    return (
+        job.status.finished is not None
+        and job.metadata.deletion_timestamp is None
+        and pod.metadata.deletion_timestamp is None
+        and pod.status.phase not in ENDED
+    )
+
+
 def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now) -> SuccessorPlan:
     """Plan one reconcile of a Job; O(completions + its pods)."""
     job, jobset = observed.job, observed.jobset
     if job is None or jobset is None:
         return SuccessorPlan()
+    if job.status.finished is not None:
+        return _plan_left_over(observed, job, jobset)
     template = _template(jobset, job)
     if template is None:
         return SuccessorPlan()
@@ -201,6 +220,23 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
         memory=memory,
         result=attrs.evolve(result, summary=f"creates {len(create)} pods"),
     )
+
+
+def _plan_left_over(observed: ObservedMembers, job: Job, jobset: JobSet) -> SuccessorPlan:
+    """Plan the deletion of pods that a finished Job has left over; the JobSet may have finished."""
+    template = job_rules.job_template(jobset, job) if jobset.spec.restarts_in_place else None
+    if template is None or not is_ours(jobset) or not _is_of_job_controller(template):
+        return SuccessorPlan()
+    left = tuple(pod for pod in observed.pods if is_left_over(job, pod))
+    if not left:
+        return SuccessorPlan()
+    if not observed.confirmed:
+        return SuccessorPlan(confirm=True)
+    return SuccessorPlan(delete=left, result=Result.done(summary=f"deletes {len(left)} pods"))
+
+
+def _is_of_job_controller(template: Json) -> bool:
+    return text(template, "managedBy") in _JOB_CONTROLLER
 
 
 def _successors(
@@ -243,7 +279,7 @@ def _template(jobset: JobSet, job: Job) -> Json | None:
     if job.spec.completion_mode != "Indexed" or keys.RESTART_ANNOTATION in job.metadata.annotations:
         return None
     template = job_rules.job_template(jobset, job)
-    if template is None or text(template, "managedBy") not in _JOB_CONTROLLER:
+    if template is None or not _is_of_job_controller(template):
         return None
     return None if job_rules.may_fail_by_condition(template) else template
 

@@ -49,6 +49,7 @@ class Client:
         self.job = job
         self.error = error
         self.created = []
+        self.deleted = []
         self.failures = "4"
 
     async def get(self, cls, _namespace, _name):
@@ -58,6 +59,14 @@ class Client:
         if self.job is None:
             raise NotFoundError(404, "NotFound", "", verb="get", target="jobs")
         return self.job
+
+    async def merge_patch(self, _cls, _namespace, name, body):
+        self.deleted.append((name, body["metadata"]))
+
+    async def delete(self, _cls, _namespace, name, *, uid):
+        self.deleted.append((name, uid))
+        if self.error is not None:
+            raise self.error
 
     async def create(self, _cls, _namespace, body):
         self.created.append(body)
@@ -161,6 +170,43 @@ async def test_nothing_is_created_when_the_job_is_gone():
     rig.client.job = None
 
     assert await rig.reconcile() == ([], None)
+
+
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+async def test_pod_is_deleted_when_it_was_created_as_its_job_finished():
+    """Without its finalizer, which the Job controller would not remove; one that is gone is fine."""
+    rig = Rig(pod(0, "Running"), status=COMPLETE)
+    assert await rig.reconcile() == ([], None)
+    assert rig.client.deleted == [("p0", {"uid": "p0", "finalizers": None}), ("p0", "p0")]
+    ((kind, type_, reason, message),) = rig.events.emitted
+    assert (kind, type_, reason) == ("WholeJob", "Normal", "SuccessfulDelete")
+    assert message == "Deleted pod: p0, which was created while the Job finished"
+
+    rig = Rig(pod(0, "Running"), status=COMPLETE, error=refusal(NotFoundError, "NotFound"))
+    assert await rig.reconcile() == ([], None)
+    assert rig.events.emitted == []
+
+
+async def test_pod_is_not_deleted_when_its_job_has_not_finished():
+    """The cached Job is of an earlier Job of the name."""
+    rig = Rig(pod(0, "Running"), status=COMPLETE, live=job(WholeJob))
+
+    assert await rig.reconcile() == ([], None)
+    assert rig.client.deleted == []
+
+
+def test_job_is_queued_when_it_finishes_or_a_pod_comes_after_that():
+    """Either may be observed first, also by a manager that starts."""
+    done, running = job(status=COMPLETE), pod(0, "Running")
+    rig, finished = Rig(), Rig(status=COMPLETE)
+
+    assert list(rig.reconciler.on_job(rt.Event(job(), done))) == [rt.Request(KEY)]
+    assert list(rig.reconciler.on_job(rt.Event(None, done, initial=True))) == [rt.Request(KEY)]
+    assert list(rig.reconciler.on_job(rt.Event(done, done))) == []
+    assert list(finished.reconciler.on_pod(rt.Event(None, running))) == [rt.Request(KEY)]
+    assert list(finished.reconciler.on_pod(rt.Event(running, running))) == []
 
 
 async def test_pod_that_exists_is_no_failure():

@@ -141,6 +141,37 @@ def test_job_is_read_from_the_server_before_a_pod_is_created():
     assert (plan.create, plan.confirm) == ((), True)
 
 
+FINISHED = job(conditions=[{"type": "Complete", "status": "True"}])
+COMPLETED = {"conditions": [{"type": "Completed", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("of", "its", "expected"),
+    [
+        (jobset(), FINISHED, ["running-1", "running-2"]),
+        (jobset(status=COMPLETED), FINISHED, ["running-1", "running-2"]),
+        (jobset(), job(conditions=[{"type": "SuccessCriteriaMet", "status": "True"}]), []),
+        (jobset(), job(conditions=[{"type": "Complete", "status": "True"}], deleted=True), []),
+        (jobset(strategy="Recreate"), FINISHED, []),
+        (jobset(template={"managedBy": "example.com/jobs"}), FINISHED, []),
+    ],
+    ids=["finished", "the jobset has, too", "ends", "deleted", "recreated", "another controller"],
+)
+def test_pods_are_deleted_when_they_were_created_as_their_job_finished(of, its, expected):
+    """The Job controller ignores them; pods that end, and Jobs that end, are left to it."""
+    pods = [FAILED, pod(0, grace=30, uid="leaving")]
+    plan = planned(pods, of, its)
+
+    assert [one.metadata.name for one in plan.delete] == expected
+
+
+def test_job_is_read_from_the_server_before_a_pod_is_deleted():
+    """As before a creation."""
+    plan = planned([], its=FINISHED, confirmed=False)
+
+    assert (plan.delete, plan.confirm) == ((), True)
+
+
 class TestPodsThatTheJobDoesNotCount:
     """Deleted pods: the Job controller replaces them, unless it waits for another failure."""
 
