@@ -31,7 +31,7 @@ $(STAMP): requirements/test.txt requirements/lint.txt requirements/build.txt pyp
 	@echo "== Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "make: cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
 	  -r requirements/test.txt -r requirements/lint.txt -r requirements/build.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -88,6 +88,18 @@ def behind(command: Sequence[str], log: IO[str]) -> Iterator[subprocess.Popen[by
             process.wait(WAIT_AFTER_INTERRUPT_S)
 
 
+def compile_all(groups: Iterable[Iterable[str]], folder: Path) -> None:
+    """Have some groups of tests compiled, with all that they import, side by side.
+
+    On a clean checkout, each process of xdist would compile all of it, since none finds what the
+    others are about to write. An error is reported by those who run the tests.
+    """
+    commands = [tests(places, folder / "none", ["--co"], processes=0).command for places in groups]
+    with contextlib.ExitStack() as stack, Path(os.devnull).open("w") as log:
+        for process in [stack.enter_context(behind(command, log)) for command in commands]:
+            process.wait()
+
+
 def code_of(ran: Tests, code: int, *, again: bool) -> int:
     """Give failed tests a second try and print what became of them; the exit code that is left."""
     failed = ran.failed() if code == FAILED else set()
@@ -120,14 +132,16 @@ def main(argv: Sequence[str]) -> int:
         places = (*(each.place for each in groups), *SERVERS)
         servers = tests(places, folder / "servers", argv, processes=PROCESSES)
         plain = tests(PLAIN, folder / "plain", argv, processes=PLAIN_PROCESSES)
-        commands = {
-            "types, contracts, generated files": CHECKS,
-            "tests without servers": ["nice", "-n5", *plain.command],
-        }
         started = []
-        for what, command in commands.items():
+
+        def start(what: str, command: Sequence[str]) -> None:
             log = stack.enter_context(tempfile.TemporaryFile("w+"))
             started.append((what, log, stack.enter_context(behind(command, log))))
+
+        start("types, contracts, generated files", CHECKS)
+        if not argv:
+            compile_all([places, PLAIN], folder)
+        start("tests without servers", ["nice", "-n5", *plain.command])
         codes = [subprocess.run(servers.command, check=False).returncode]
         for what, log, process in started:
             codes.append(process.wait())
