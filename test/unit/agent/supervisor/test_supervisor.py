@@ -830,7 +830,8 @@ async def test_pod_ends_when_its_machine_is_unfit(
     pod: Pod, command: str, found: tuple[str, object]
 ) -> None:
     """It reports no epoch, so that the barrier is not lifted with it, and the command's last line."""
-    given = {"HEALTH_COMMAND": command, "HEALTH_SECONDS": "0.6"}
+    # The command has to be started, and its output read, within this time on a busy machine too.
+    given = {"HEALTH_COMMAND": command, "HEALTH_SECONDS": "3"}
     async with pod.run("sh", "-c", "echo started", **given) as agent:
         line = await agent.logged(
             "this machine is unfit: the health command did not succeed in time"
@@ -1417,7 +1418,7 @@ async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_pa
 
 def parked(pod: Pod, command: str, **settings: str) -> dict[str, str]:
     """Return the variables of a spare with a health command that runs often."""
-    given = {"HEALTH_COMMAND": command, "HEALTH_INTERVAL_SECONDS": "0.1", "HEALTH_SECONDS": "0.5"}
+    given = {"HEALTH_COMMAND": command, "HEALTH_INTERVAL_SECONDS": "0.1", "HEALTH_SECONDS": "3"}
     return injected(pod, SEATS | given | settings)
 
 
