@@ -1,4 +1,4 @@
-"""The Grafana dashboard: rows of plain graphs, one question each."""
+"""The Grafana dashboard: rows of plain graphs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 JOB: Final = 'job=~"$job"'
 RATE: Final = "$__rate_interval"
 CERTIFICATE: Final = "server_certificate_expiration_timestamp_seconds"
-WIDTH, HEIGHT = 8, 7  # three panels a row, of Grafana's 24 columns
+WIDTH, HEIGHT = 8, 7  # three panels in Grafana's 24 columns
 
 Query = tuple[str, str]
-"""An expression, with ``JOB`` in each selector, and the legend of its series."""
+"""Expression, with ``JOB`` in each selector, and legend of its series."""
 
 
 def _quantiles(series: str, by: str, selector: str = "") -> list[Query]:
@@ -31,14 +31,14 @@ def _rate(series: str, by: str, selector: str = "") -> Query:
 
 
 def _share(series: str) -> str:
-    """Share of the time that JobSets were allowed to run in which all their pods ran."""
+    """Return the share of the time, without queues and suspension, in which all pods ran."""
     parts = (f'{{{JOB},activity="running"}}', f'{{{JOB},activity!~"queue|suspended"}}')
-    runs, all_of_it = (f"sum(rate({series}{part}[{RATE}]))" for part in parts)
-    return f"{runs} / {all_of_it}"
+    running, total = (f"sum(rate({series}{part}[{RATE}]))" for part in parts)
+    return f"{running} / {total}"
 
 
-def _ever(series: str, by: str) -> Query:
-    """Counts in an interval: whole numbers, for what happens seldom."""
+def _increase(series: str, by: str) -> Query:
+    """Return counts per interval, which are easier to read than rates of rare events."""
     return (f"sum by ({by}) (increase({series}{{{JOB}}}[{RATE}]))", _legend(by))
 
 
@@ -51,7 +51,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
         "At a glance",
         (
             (
-                "Replicas up, and leading",
+                "Replicas up and leading",
                 "short",
                 [
                     (f"sum(up{{{JOB}}})", "up"),
@@ -59,7 +59,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 ],
             ),
             (
-                "JobSets that ended",
+                "Finished JobSets",
                 "short",
                 [
                     (f"sum(increase(jobset_completed_total{{{JOB}}}[{RATE}]))", "completed"),
@@ -67,7 +67,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 ],
             ),
             (
-                "Created, restarted or resumed → ready",
+                "Time from creation, restart or resumption to ready",
                 "s",
                 _quantiles("jobset_time_to_ready_seconds", ""),
             ),
@@ -76,25 +76,25 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "Restarts",
         (
-            ("Restarts by kind", "short", [_ever("jobset_restarts_total", "kind")]),
+            ("Restarts by kind", "short", [_increase("jobset_restarts_total", "kind")]),
             (
                 "Decisions of failure policies",
                 "short",
-                [_ever("jobset_failure_policy_decisions_total", "action")],
+                [_increase("jobset_failure_policy_decisions_total", "action")],
             ),
             (
-                "What began restarts in place",
+                "Causes of restarts in place",
                 "short",
-                [_ever("jobset_in_place_restart_causes_total", "cause, exit_code")],
+                [_increase("jobset_in_place_restart_causes_total", "cause, exit_code")],
             ),
             (
-                "What groups' time went into",
+                "Time of restart groups by use",
                 "s",
-                [_ever("jobset_in_place_run_seconds_total", "use")],
+                [_increase("jobset_in_place_run_seconds_total", "use")],
             ),
-            ("Restart in place, whole", "s", _quantiles("jobset_in_place_restart_seconds", "")),
+            ("Duration of restarts in place", "s", _quantiles("jobset_in_place_restart_seconds", "")),
             (
-                "Restart in place by phase, p99",
+                "Restarts in place by phase, p99",
                 "s",
                 [_quantiles("jobset_in_place_restart_phase_seconds", "phase")[1]],
             ),
@@ -111,28 +111,28 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "What restarts cost",
         (
-            ("Failure → running again", "s", _quantiles("jobset_restart_seconds", "kind")),
+            ("Time from failure to running again", "s", _quantiles("jobset_restart_seconds", "kind")),
             (
-                "Seconds lost, by phase",
+                "Seconds lost by phase",
                 "s",
-                [_ever("jobset_restart_phase_seconds_total", "kind, phase")],
+                [_increase("jobset_restart_phase_seconds_total", "kind, phase")],
             ),
-            ("Pod-seconds lost", "s", [_ever("jobset_restart_pod_seconds_total", "kind")]),
+            ("Pod-seconds lost", "s", [_increase("jobset_restart_pod_seconds_total", "kind")]),
             (
-                "JobSets that do not run, by what they wait for",
+                "JobSets not running, by activity",
                 "short",
                 [_rate("jobset_activity_seconds_total", "activity", ',activity!="running"')],
             ),
             (
-                "Their pods",
+                "Pods of JobSets not running, by activity",
                 "short",
                 [_rate("jobset_activity_pod_seconds_total", "activity", ',activity!="running"')],
             ),
             (
-                "Share of time that all pods were running",
+                "Share of time with all pods running",
                 "percentunit",
                 [
-                    (_share("jobset_activity_seconds_total"), "of JobSets"),
+                    (_share("jobset_activity_seconds_total"), "by JobSets"),
                     (_share("jobset_activity_pod_seconds_total"), "by pods"),
                 ],
             ),
@@ -141,9 +141,9 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "Queues and controllers",
         (
-            ("Depth", "short", [(f"sum by (name) (workqueue_depth{{{JOB}}})", "{{name}}")]),
-            ("Wait, p99", "s", [_quantiles("workqueue_queue_duration_seconds", "name")[1]]),
-            ("Work, p99", "s", [_quantiles("workqueue_work_duration_seconds", "name")[1]]),
+            ("Queue depth", "short", [(f"sum by (name) (workqueue_depth{{{JOB}}})", "{{name}}")]),
+            ("Time in queue, p99", "s", [_quantiles("workqueue_queue_duration_seconds", "name")[1]]),
+            ("Time of work, p99", "s", [_quantiles("workqueue_work_duration_seconds", "name")[1]]),
             ("Retries", "ops", [_rate("workqueue_retries_total", "name")]),
             (
                 "Reconciles by result",
@@ -151,7 +151,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [_rate("controller_runtime_reconcile_total", "controller, result")],
             ),
             (
-                "Longest under way",
+                "Longest running reconcile",
                 "s",
                 [
                     (
@@ -167,7 +167,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
         (
             ("Requests", "reqps", [_rate("rest_client_requests_total", "method, resource")]),
             (
-                "Requests that failed",
+                "Failed requests",
                 "reqps",
                 [_rate("rest_client_requests_total", "code, resource", ',code!~"2..|404|409"')],
             ),
@@ -177,7 +177,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [_quantiles("rest_client_request_duration_seconds", "verb", ',verb!="watch"')[1]],
             ),
             (
-                "Requests held back by the own limit",
+                "Requests delayed by the client's rate limit",
                 "short",
                 [
                     (
@@ -188,10 +188,10 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
             ),
             ("Watch events", "ops", [_rate("informer_events_total", "kind")]),
             (
-                "Watches that ended, lists that failed",
+                "Ended watches, failed lists",
                 "short",
                 [
-                    _ever("informer_watch_ends_total", "kind, reason"),
+                    _increase("informer_watch_ends_total", "kind, reason"),
                     (
                         f"sum by (kind) (increase(informer_failures_total{{{JOB}}}[{RATE}]))",
                         "{{kind}} failed",
@@ -218,7 +218,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [_quantiles("controller_runtime_webhook_latency_seconds", "webhook")[1]],
             ),
             (
-                "Certificates end in",
+                "Time until certificates expire",
                 "s",
                 [(f"min by (server) ({CERTIFICATE}{{{JOB}}}) - time()", "{{server}}")],
             ),
@@ -227,27 +227,27 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "Groups",
         (
-            ("Groups that gather", "short", [(f"max(jobset_groups_waiting{{{JOB}}})", "waiting")]),
-            ("Gathering", "s", _quantiles("jobset_group_gather_seconds", "")),
+            ("Startup groups waiting", "short", [(f"max(jobset_groups_waiting{{{JOB}}})", "waiting")]),
+            ("Duration of gathering", "s", _quantiles("jobset_group_gather_seconds", "")),
             (
                 "Followers of exclusive placement",
                 "short",
-                [_ever("jobset_exclusive_placement_followers_total", "action")],
+                [_increase("jobset_exclusive_placement_followers_total", "action")],
             ),
             (
-                "Coscheduler: groups",
+                "Coscheduler: gangs",
                 "short",
                 [(f"max by (state) (jobset_coscheduler_groups{{{JOB}}})", "{{state}}")],
             ),
             (
-                "Coscheduler: whole group bound",
+                "Coscheduler: time until a gang is bound",
                 "s",
                 _quantiles("jobset_coscheduler_group_bind_seconds", ""),
             ),
             (
-                "Coscheduler: groups refused",
+                "Coscheduler: refused gangs",
                 "short",
-                [_ever("jobset_coscheduler_group_rejections_total", "cause")],
+                [_increase("jobset_coscheduler_group_rejections_total", "cause")],
             ),
         ),
     ),
@@ -261,7 +261,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
             ),
             ("CPU", "short", [_rate("process_cpu_seconds_total", "pod")]),
             (
-                "Event loop: late by",
+                "Event loop lag",
                 "s",
                 [(f"max by (pod) (event_loop_lag_seconds{{{JOB}}})", "{{pod}}")],
             ),
@@ -278,7 +278,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana reads it."""
+    """Return the dashboard in Grafana's format."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, graphs in ROWS:

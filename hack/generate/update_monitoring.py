@@ -1,11 +1,11 @@
-"""Generate what is derived from the metrics, or check it.
+"""Generate alerts, dashboard and reference page of the metrics, or verify them.
 
     update_monitoring.py            write the files
     update_monitoring.py --verify   write nothing; exit 1 and list the differences, if any
 
-* ``config/components/prometheus/prometheus_rule.yaml``: the alerts of ``rules.yaml`` as an object
-* ``config/components/grafana/dashboard.yaml``: the dashboard, of ``monitoring_dashboard.py``
-* ``docs/reference/metrics.md``: every metric, as it is declared
+* ``config/components/prometheus/prometheus_rule.yaml``: the alerts of ``rules.yaml`` as a PrometheusRule
+* ``config/components/grafana/dashboard.yaml``: the dashboard of ``monitoring_dashboard.py``
+* ``docs/reference/metrics.md``: all declared metrics
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "jobset_activity_seconds": ("activity",),
     "jobset_activity_pod_seconds": ("activity",),
 }
-"""Names of collectors that make their samples on request: they list none before the first."""
+"""Labels of metrics whose collector creates samples on scrape: before, there are none to read."""
 
 REGISTRIES: Final = (
     of_framework.REGISTRY,
@@ -48,17 +48,17 @@ REGISTRIES: Final = (
     of_jobsets.activity_registry(dict),
     of_coscheduler.REGISTRY,
 )
-_ = hooks  # imported for what it declares
+_ = hooks  # imported for the metrics that it declares
 
 
 class _Literal(str):
-    """Text that is shown as a block."""
+    """Text that is written as a block scalar."""
 
     __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Knows blocks."""
+    """Dumper that supports ``_Literal``."""
 
 
 def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -69,7 +69,7 @@ _Dumper.add_representer(_Literal, _block)
 
 
 def series_of() -> dict[str, frozenset[str]]:
-    """Every series name that a query may use, with its labels."""
+    """Return the labels of each series that a query may use, by its name."""
     out: dict[str, frozenset[str]] = {}
     for name, kind, _, labels in _declared():
         own = frozenset(labels)
@@ -82,32 +82,32 @@ def series_of() -> dict[str, frozenset[str]]:
 
 
 def _declared() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Name as it is scraped, type, help and labels of each metric."""
-    collectors = [each._collector_to_names for each in REGISTRIES]  # noqa: SLF001 - no other list
+    """Return scraped name, type, help and labels of each metric."""
+    collectors = [each._collector_to_names for each in REGISTRIES]  # noqa: SLF001 - no public list
     for collector in itertools.chain(*collectors):
         wrapped = isinstance(collector, MetricWrapperBase)
-        for family in collector.collect() if wrapped else _described(collector):
+        for family in collector.collect() if wrapped else _families(collector):
             if wrapped:
-                labels = tuple(collector._labelnames)  # noqa: SLF001 - nor of this
+                labels = tuple(collector._labelnames)  # noqa: SLF001 - not public
             else:
-                labels = _LABELS.get(family.name, _seen(family))
+                labels = _LABELS.get(family.name, _sample_labels(family))
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield name, family.type, family.documentation, labels
 
 
-def _described(collector: Any) -> list[Metric]:
+def _families(collector: Any) -> list[Metric]:
     return list(collector.collect())
 
 
-def _seen(family: Metric) -> tuple[str, ...]:
+def _sample_labels(family: Metric) -> tuple[str, ...]:
     return tuple(sorted({label for sample in family.samples for label in sample.labels}))
 
 
-# -- what is made ----------------------------------------------------------------------------------
+# -- outputs ---------------------------------------------------------------------------------------
 
 
 def rule_text() -> str:
-    """The alerts as an object of the Prometheus operator."""
+    """Return the alerts as an object of the Prometheus operator."""
     groups = yaml.safe_load(RULES.read_text())["groups"]
     for group in groups:
         for rule in group["rules"]:
@@ -128,7 +128,7 @@ def rule_text() -> str:
 
 
 def dashboard_text() -> str:
-    """The dashboard as a ConfigMap that Grafana's sidecar finds by its label."""
+    """Return the dashboard as a ConfigMap, with the label that Grafana's sidecar selects."""
     content = json.dumps(monitoring_dashboard.dashboard(), indent=1) + "\n"
     return HEADER + _yaml(
         {
@@ -160,7 +160,7 @@ SECTIONS: Final = (
 
 
 def page_text() -> str:
-    """The list of metrics."""
+    """Return the reference page of metrics."""
     known = sorted(_declared())
     left = {name for name, *_ in known if not name.startswith(COSCHEDULER)}
     out = [
@@ -168,11 +168,11 @@ def page_text() -> str:
         "",
         "<!-- Generated by hack/generate/update_monitoring.py; do not edit. -->",
         "",
-        "What the manager serves at `/metrics`; how to get at it, and what to look at, is in",
-        "[operate](../how-to/operate.md). No label names an object, with the exception of two",
-        "counters that users of JobSet know. Names and labels of `workqueue_*`,",
-        "`controller_runtime_*`, `rest_client_*` and `leader_election_*` are those of Go",
-        "controllers, with `resource` in place of `host`.",
+        "The manager serves these metrics at `/metrics`. [Operate](../how-to/operate.md) describes",
+        "how to read them, and which ones to watch. No label names an object, except in two counters",
+        "that users of JobSet know. `workqueue_*`, `controller_runtime_*`, `rest_client_*` and",
+        "`leader_election_*` have the names and labels of Go controllers, with `resource` instead of",
+        "`host`.",
     ]
     webhooks = SECTIONS[5][1]
     for title, prefix in SECTIONS:
@@ -186,12 +186,12 @@ def page_text() -> str:
         left -= {each[0] for each in chosen}
         out += ["", f"## {title}", "", *_table(chosen)]
     apart = [each for each in known if each[0].startswith(COSCHEDULER)]
-    out += ["", "## The coscheduler", "", "Served by its own process.", "", *_table(apart)]
+    out += ["", "## The coscheduler", "", "The process of the coscheduler serves these metrics.", "", *_table(apart)]
     return "\n".join(out) + "\n"
 
 
 def _table(rows: list[tuple[str, str, str, tuple[str, ...]]]) -> Iterator[str]:
-    yield "| name | type | labels | |"
+    yield "| name | type | labels | description |"
     yield "|---|---|---|---|"
     for name, kind, text, labels in rows:
         shown = ", ".join(f"`{label}`" for label in labels)
@@ -206,7 +206,7 @@ OUTPUTS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def main(argv: list[str]) -> int:
-    """Write or compare; the exit code."""
+    """Write or compare the files; return the exit code."""
     return write_or_compare(((name, make()) for name, make in OUTPUTS.items()), __doc__, argv)
 
 

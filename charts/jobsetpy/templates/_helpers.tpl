@@ -1,10 +1,10 @@
-{{/* What the names and labels of objects call this, whatever the chart is called. */}}
+{{/* Name in the names and labels of objects, independent of the chart's name. */}}
 {{- define "jobset.name" -}}
 {{- default "jobset" .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/*
-Prefix of all names. Releases may have names that no Service may have: with dots, or a digit in front.
+Prefix of all names. Names of releases may have dots or begin with a digit; names of Services may not.
 */}}
 {{- define "jobset.fullname" -}}
 {{- $name := include "jobset.name" . -}}
@@ -24,11 +24,11 @@ Prefix of all names. Releases may have names that no Service may have: with dots
 {{/* Name of an object, of at most 63 characters: (list . "webhook-service"). */}}
 {{- define "jobset.object" -}}
 {{- $suffix := index . 1 -}}
-{{- $room := sub 62 (len $suffix) | int -}}
-{{- printf "%s-%s" (include "jobset.fullname" (index . 0) | trunc $room | trimSuffix "-") $suffix -}}
+{{- $limit := sub 62 (len $suffix) | int -}}
+{{- printf "%s-%s" (include "jobset.fullname" (index . 0) | trunc $limit | trimSuffix "-") $suffix -}}
 {{- end -}}
 
-{{/* A webhook configuration: (list . "mutating"). A release for some namespaces has its own. */}}
+{{/* Name of a webhook configuration: (list . "mutating"). A release for some namespaces has a configuration of its own. */}}
 {{- define "jobset.webhookConfiguration" -}}
 {{- $suffix := printf "%s-webhook-configuration" (index . 1) -}}
 {{- if (index . 0).Values.controller.namespaces -}}
@@ -85,7 +85,7 @@ control-plane: controller-manager
 {{- include "jobset.imageReference" (list .Values.agent.image .Values.image.registry $tag) -}}
 {{- end -}}
 
-{{/* Name of the coscheduler, and what begins the names of what belongs to it. */}}
+{{/* Name of the coscheduler, and prefix of the names of its objects. */}}
 {{- define "jobset.coscheduler" -}}
 {{- printf "%s-coscheduler" (include "jobset.fullname" . | trunc 35 | trimSuffix "-") -}}
 {{- end -}}
@@ -98,12 +98,12 @@ subjects:
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{/* Where cert-manager's certificate for webhooks is: not the Secret that managers fill, which is of another type. */}}
+{{/* Secret with cert-manager's certificate for webhooks. Not that of the managers' own certificates, which has another type. */}}
 {{- define "jobset.servingSecret" -}}
 {{- include "jobset.object" (list . "webhook-serving-cert") -}}
 {{- end -}}
 
-{{/* Values that each are allowed, but not together. */}}
+{{/* Checks of combinations of values, which the schema cannot express. */}}
 {{- define "jobset.check" -}}
 {{- if and (gt (int .Values.controller.replicas) 1) (not .Values.controller.leaderElection.enable) -}}
 {{- fail "controller.leaderElection.enable: must be true with more than one of controller.replicas" -}}
@@ -118,15 +118,15 @@ subjects:
 {{- end -}}
 {{- end -}}
 {{- if and (eq .Values.tls.minVersion "VersionTLS13") .Values.tls.cipherSuites -}}
-{{- fail "tls.cipherSuites: must be empty with tls.minVersion VersionTLS13, which leaves none to choose" -}}
+{{- fail "tls.cipherSuites: must be empty with tls.minVersion VersionTLS13, whose cipher suites cannot be chosen" -}}
 {{- end -}}
 {{- if and (eq .Values.coscheduling.admission "webhook") (not .Values.webhook.enable) -}}
 {{- fail "coscheduling.admission: must not be webhook without webhook.enable" -}}
 {{- end -}}
 {{- if and (eq .Values.coscheduling.admission "policy") (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail (printf "coscheduling.admission: policy takes Kubernetes 1.36, and this is %s (without a cluster: --kube-version); use webhook" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has %s (without a cluster, set --kube-version); use webhook" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if and .Values.prometheus.enable (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
-{{- fail "prometheus.enable: the cluster has no kind ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first" -}}
+{{- fail "prometheus.enable: the cluster does not have the kind ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first" -}}
 {{- end -}}
 {{- end -}}

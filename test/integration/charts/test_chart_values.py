@@ -402,7 +402,7 @@ def test_policy_is_refused_when_the_cluster_is_older(offline):
     words = ("template", "r", str(CHART), "--kube-version")
     values = {"coscheduling": {"admission": "policy"}}
     message = offline.refused(*words, "v1.35.4-eks-1", values=values)
-    assert "coscheduling.admission: policy takes Kubernetes 1.36, and this is v1.35.4" in message
+    assert "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has v1.35.4" in message
     assert "kind: MutatingAdmissionPolicy\n" in offline.ok(*words, "v1.36.0-gke.1", values=values)
 
 
@@ -410,7 +410,7 @@ def test_monitor_is_refused_when_the_cluster_has_no_operator(offline):
     """Rendering fails if the cluster does not have the kind."""
     values = {"prometheus": {"enable": True}}
     message = offline.refused("template", "r", str(CHART), values=values)
-    assert "prometheus.enable: the cluster has no kind ServiceMonitor" in message
+    assert "prometheus.enable: the cluster does not have the kind ServiceMonitor" in message
     assert offline.ok("template", "r", str(CHART), "--api-versions", SERVICE_MONITOR, values=values)
 
 

@@ -74,7 +74,7 @@ def test_drift_is_reported(monkeypatch, tmp_path, capsys):
 
     assert update_chart.main(["--verify"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        f"chart/files/{name}.yaml is not what update_chart.py makes: make generate"
+        f"chart/files/{name}.yaml is out of date: run make generate"
         for name in ("rules", "old")
     ]
     assert update_chart.main([]) == 0
