@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
-# What clusters are made of; tests of the chart, of alerts and of the documentation want more.
+# Programs of a cluster; tests of the chart, alerts and documentation need more.
 GET := $(BIN)/python hack/cluster binaries
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler
 TOOLS := kubectl helm promtool prometheus
@@ -77,7 +77,7 @@ verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/generate/update_chart.py --verify
 
 .PHONY: generate
-generate: $(STAMP) ## Make generated files anew
+generate: $(STAMP) ## Write the generated files
 	@$(BIN)/python hack/generate/update_crds.py
 	@$(BIN)/python hack/generate/update_reference.py
 	@$(BIN)/python hack/generate/update_plugin_page.py
@@ -87,7 +87,7 @@ generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/generate/update_chart.py # takes what the others made
 
 .PHONY: helm-lint
-helm-lint: $(STAMP) ## Look the Helm chart over
+helm-lint: $(STAMP) ## Check the Helm chart
 	@$$($(GET) helm) lint --strict charts/jobsetpy
 
 # ---- tests ----------------------------------------------------------------------------------------
@@ -132,11 +132,11 @@ test-wheel: $(STAMP) ## Users' programs against the installed wheel, on each Pyt
 	@$(BIN)/python hack/ci/wheel_tests.py $(ARGS)
 
 .PHONY: test
-test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests; beside them `types` and `verify`
+test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests, `types` and `verify`
 	@$(BIN)/python hack/ci/run_tests.py $(ARGS)
 
 .PHONY: test-all
-test-all: ## What a release has to pass: `test` with other projects' clients, faults of full length, a soak, the wheel
+test-all: ## All tests for a release: `test` with other projects' clients, faults of full length, a soak, the wheel
 	@FORCE=1 $(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory faults
 	@$(MAKE) --no-print-directory soak SECONDS=600
@@ -200,7 +200,7 @@ release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..
 	@$(BIN)/python hack/release/release.py $(ARGS)
 
 .PHONY: requirements
-requirements: ## Pin dependencies anew (needs uv)
+requirements: ## Update the pinned dependencies (needs uv)
 	@for g in runtime test lint build docs; do \
 	  uv pip compile -q pyproject.toml --all-extras $$([ $$g = runtime ] || echo "--group $$g") \
 	    $(PIN) -o requirements/$$g.txt; done

@@ -24,7 +24,7 @@ class Spec:
         default="", required=True, description="Such as */5 9-17 * * 1-5, UTC."
     )
     job: Mapping[str, Any] = rt.field(factory=dict, required=True, description="spec of each Job.")
-    # What to do while an earlier Job runs.
+    # Behavior while an earlier Job runs.
     concurrency_policy: Literal["Allow", "Forbid", "Replace"] = "Allow"
     starting_deadline_minutes: int = rt.field(default=10, minimum=1, maximum=1440)
     history_limit: int = rt.field(default=3, minimum=0)
@@ -49,7 +49,7 @@ class CronJob:
 
 
 def values(text: str, allowed: range) -> set[int]:
-    """What a field of a schedule stands for, such as ``*/5`` or ``1-5,7``."""
+    """Return the values that a field of a schedule matches, such as ``*/5`` or ``1-5,7``."""
     found: set[int] = set()
     for part in text.split(","):
         span, _, step = part.partition("/")

@@ -41,7 +41,7 @@ def setup(manager: rt.Manager) -> None:
     )
     watches = (
         rt.Watch(nodes, rt.enqueue_mapped(lambda _: [WRITTEN]), debounce_s=1),
-        rt.Watch(maps, rt.enqueue_self),  # somebody may change or delete it
+        rt.Watch(maps, rt.enqueue_self),  # users may change or delete it
     )
     reconciler = Summary(manager.client, nodes.store)
     manager.add(rt.Controller(name=NAME, reconciler=reconciler, watches=watches))

@@ -4,7 +4,7 @@ cd examples/controllers
 jobsetpy webhooks websites:setup --namespace team | kubectl apply -f -
 jobsetpy run websites:setup
 
-The first of these prints the definition as well. Versions are converted whenever somebody asks for
+The first of these prints the CRD as well. Versions are converted whenever a client asks for
 the one that is not stored.
 """
 

@@ -92,7 +92,11 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 "s",
                 [_increase("jobset_in_place_run_seconds_total", "use")],
             ),
-            ("Duration of restarts in place", "s", _quantiles("jobset_in_place_restart_seconds", "")),
+            (
+                "Duration of restarts in place",
+                "s",
+                _quantiles("jobset_in_place_restart_seconds", ""),
+            ),
             (
                 "Restarts in place by phase, p99",
                 "s",
@@ -111,7 +115,11 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "What restarts cost",
         (
-            ("Time from failure to running again", "s", _quantiles("jobset_restart_seconds", "kind")),
+            (
+                "Time from failure to running again",
+                "s",
+                _quantiles("jobset_restart_seconds", "kind"),
+            ),
             (
                 "Seconds lost by phase",
                 "s",
@@ -142,7 +150,11 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
         "Queues and controllers",
         (
             ("Queue depth", "short", [(f"sum by (name) (workqueue_depth{{{JOB}}})", "{{name}}")]),
-            ("Time in queue, p99", "s", [_quantiles("workqueue_queue_duration_seconds", "name")[1]]),
+            (
+                "Time in queue, p99",
+                "s",
+                [_quantiles("workqueue_queue_duration_seconds", "name")[1]],
+            ),
             ("Time of work, p99", "s", [_quantiles("workqueue_work_duration_seconds", "name")[1]]),
             ("Retries", "ops", [_rate("workqueue_retries_total", "name")]),
             (
@@ -227,7 +239,11 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "Groups",
         (
-            ("Startup groups waiting", "short", [(f"max(jobset_groups_waiting{{{JOB}}})", "waiting")]),
+            (
+                "Startup groups waiting",
+                "short",
+                [(f"max(jobset_groups_waiting{{{JOB}}})", "waiting")],
+            ),
             ("Duration of gathering", "s", _quantiles("jobset_group_gather_seconds", "")),
             (
                 "Followers of exclusive placement",

@@ -48,13 +48,16 @@ class DependsOn:
     name: str = field(
         default="",
         required=True,
-        description="Name of a ReplicatedJob that stands earlier in the list.",
+        description="Name of a ReplicatedJob earlier in the list.",
     )
     status: str = field(
         default="",
         required=True,
         enum=("Ready", "Complete"),
-        description="Ready: its Jobs all run or have finished. Complete: they all succeeded.",
+        description=(
+            "Status to wait for. Ready: all its Jobs run or have finished. Complete: all its Jobs "
+            "have succeeded."
+        ),
     )
 
 
@@ -65,7 +68,7 @@ class ReplicatedJob:
     name: str = field(
         default="",
         required=True,
-        description="Unique within the JobSet; part of the names of its Jobs and pods.",
+        description="Name, unique within the JobSet; part of the names of its Jobs and pods.",
     )
     group_name: str = field(
         default="default",
@@ -91,7 +94,7 @@ class ReplicatedJob:
         map_keys=("name",),
         max_items=5,
         immutable=True,
-        description="Jobs are created only once every entry has reached its status.",
+        description="ReplicatedJobs that must reach a status before these Jobs are created.",
     )
 
 
@@ -108,10 +111,10 @@ class Network:
         ),
     )
     subdomain: str = field(
-        default="", description="Name of that Service; the JobSet's own name when empty."
+        default="", description="Name of the headless Service; the JobSet's name when empty."
     )
     publish_not_ready_addresses: bool | None = field(
-        default=None, description="True if the names resolve before the pods are ready."
+        default=None, description="True if the stable names resolve before the pods are ready."
     )
 
 
@@ -123,7 +126,9 @@ class SuccessPolicy:
         default="All",
         required=True,
         enum=("All", "Any"),
-        description="All: every Job of the targets has to succeed. Any: one is enough.",
+        description=(
+            "Required Jobs of the targets. All: every Job has to succeed. Any: one Job is enough."
+        ),
     )
     target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
 
@@ -197,7 +202,7 @@ class FailurePolicy:
         default=(),
         max_items=MAX_RULES,
         description=(
-            "The first rule that matches a Job's failure decides. Without a match the whole "
+            "Rules for failed Jobs: the first one that matches decides. If none matches, the whole "
             "JobSet restarts."
         ),
     )
@@ -211,7 +216,10 @@ class StartupPolicy:
         default="AnyOrder",
         required=True,
         enum=("AnyOrder", "InOrder"),
-        description="InOrder: a ReplicatedJob starts when the one listed before it is ready.",
+        description=(
+            "Order of the start. InOrder: a ReplicatedJob starts when the previous one in the list "
+            "is ready."
+        ),
     )
 
 
@@ -238,7 +246,9 @@ class RetentionPolicy:
         default=None,
         schema_default="Delete",
         enum=("Delete", "Retain"),
-        description="Delete: the claims are deleted with the JobSet. Retain: they stay.",
+        description=(
+            "Delete: the claims are deleted with the JobSet. Retain: the claims are kept."
+        ),
     )
 
 
@@ -249,7 +259,7 @@ class VolumeClaimPolicy:
     RULES: ClassVar[tuple[tuple[str, str], ...]] = (
         (
             "self.templates.all(c, !has(c.metadata.namespace) || c.metadata.namespace == '')",
-            "a claim is made in the JobSet's namespace; namespace cannot be set",
+            "a claim is created in the JobSet's namespace; namespace cannot be set",
         ),
     )
     templates: tuple[Mapping[str, Any], ...] = field(
@@ -287,7 +297,7 @@ class JobSetSpec:
         (_IN_ORDER_WITH_DEPENDENCIES, "startupPolicy InOrder and dependsOn are mutually exclusive"),
     )
     replicated_jobs: tuple[ReplicatedJob, ...] = field(
-        default=(), map_keys=("name",), description="The Jobs, by kind."
+        default=(), map_keys=("name",), description="Job templates, each with its number of Jobs."
     )
     network: Network | None = field(
         default=None, immutable=True, description="DNS names of the pods."
@@ -355,25 +365,27 @@ class JobSetSpec:
 class ReplicatedJobStatus:
     """Counters of one ReplicatedJob, over the Jobs of the current attempt."""
 
-    name: str = field(default="", required=True, description="The ReplicatedJob.")
+    name: str = field(default="", required=True, description="Name of the ReplicatedJob.")
     ready: int = field(
-        default=0, required=True, description="Jobs of which enough pods are ready or succeeded."
+        default=0, required=True, description="Number of Jobs with enough ready or succeeded pods."
     )
-    succeeded: int = field(default=0, required=True, description="Jobs that are complete.")
-    failed: int = field(default=0, required=True, description="Jobs that failed.")
-    active: int = field(default=0, required=True, description="Jobs with a pod at work.")
-    suspended: int = field(default=0, required=True, description="Jobs that are suspended.")
+    succeeded: int = field(default=0, required=True, description="Number of complete Jobs.")
+    failed: int = field(default=0, required=True, description="Number of failed Jobs.")
+    active: int = field(default=0, required=True, description="Number of Jobs with active pods.")
+    suspended: int = field(default=0, required=True, description="Number of suspended Jobs.")
     job_restarts: tuple[int, ...] = field(
         default=(),
         atomic=True,
         max_items=1024,
-        description="Restarts of single Jobs, by Job index.",
+        description="Numbers of restarts of single Jobs, by Job index.",
     )
     job_restarts_count_towards_max: tuple[int, ...] = field(
         default=(),
         atomic=True,
         max_items=1024,
-        description="Those of jobRestarts that count towards maxRestarts.",
+        description=(
+            "Numbers of restarts of single Jobs that count towards maxRestarts, by Job index."
+        ),
     )
 
 
@@ -383,14 +395,16 @@ class TakenSeat:
 
     job: str = field(default="", required=True, description="Name of the Job.")
     seat: int = field(
-        default=0, required=True, minimum=0, description="The completion index whose work it does."
+        default=0, required=True, minimum=0, description="Completion index of the seat."
     )
-    pod: str = field(default="", required=True, description="Name of the pod that holds it.")
+    pod: str = field(default="", required=True, description="Name of the pod that holds the seat.")
     pod_uid: str = field(
-        default="", name="podUID", required=True, description="The UID of that pod."
+        default="", name="podUID", required=True, description="UID of the pod that holds the seat."
     )
-    pod_index: int = field(default=0, minimum=0, description="The pod's own completion index.")
-    address: str = field(default="", description="The pod's IP address.")
+    pod_index: int = field(
+        default=0, minimum=0, description="Completion index of the pod that holds the seat."
+    )
+    address: str = field(default="", description="IP address of the pod that holds the seat.")
 
 
 @wire
@@ -399,7 +413,7 @@ class TakenJob:
 
     job: str = field(default="", required=True, description="Name of the Job.")
     holder: str = field(
-        default="", required=True, description="Name of the Job whose pods do its work."
+        default="", required=True, description="Name of the Job whose pods hold its seats."
     )
 
 
@@ -416,44 +430,46 @@ class InPlaceRestartStatus:
         default=0, description="Number of restarts in place that counted towards maxRestarts."
     )
     uncounted_epochs: int = field(
-        default=0, description="Number of epochs that were not opened by a failure."
+        default=0, description="Number of epochs that began without a failure."
     )
     last_uncounted_epoch: int = field(
-        default=0, description="The latest of them; 0 if there is none."
+        default=0, description="Latest epoch that began without a failure; 0 if none."
     )
     pods: int = field(
         default=0,
         description="Number of pods that the group required when syncedEpoch was written.",
     )
     all_jobs_restarts_at_sync: int = field(
-        default=0, description="The value of the status's restarts at that time."
+        default=0, description="Value of status.restarts when syncedEpoch was written."
     )
     job_restarts_at_sync: int = field(
-        default=0, description="The sum of all jobRestarts at that time."
+        default=0, description="Sum of all jobRestarts when syncedEpoch was written."
     )
     resume_time: datetime | None = field(
-        default=None, description="Time of the last resume before that."
+        default=None, description="Time of the last resume before syncedEpoch was written."
     )
     container_restarts: int = field(
         default=0,
         description=(
             "Highest restart count of a container when deprecatedEpoch was written: the next "
-            "restart of each container belongs to that of the group."
+            "restart of each container is part of the group's restart."
         ),
     )
     crashes: int = field(
         default=0,
         description=(
-            "Number of failures since then, with the barrier still closed, of the container that "
-            "failed most; bounded by maxRestarts."
+            "Number of failures, since deprecatedEpoch was written and before the barrier lifts, "
+            "of the container that failed most; bounded by maxRestarts."
         ),
     )
-    crashing_pod: str = field(default="", description="The pod of that container.")
-    crashing_container: str = field(default="", description="The name of that container.")
+    crashing_pod: str = field(
+        default="", description="Name of the pod with the container of crashes."
+    )
+    crashing_container: str = field(default="", description="Name of the container of crashes.")
     highest_step: int | None = field(
         default=None,
         format=None,
-        description="The highest step that a supervisor has reported of its worker.",
+        description="Highest step that a supervisor has reported for its worker.",
     )
     restarts_without_progress: int = field(
         default=0,
@@ -462,15 +478,15 @@ class InPlaceRestartStatus:
     pods_digest: int = field(
         default=0,
         description=(
-            "Digest of the UIDs of the pods at syncedEpoch, where steps are reported or limited: "
-            "it shows if one of them was replaced since; 0 if unknown."
+            "Digest of the UIDs of the pods at syncedEpoch, which shows if one of them was "
+            "replaced since; only where steps are reported or limited; 0 if unknown."
         ),
     )
     served_request: str = field(
         default="",
         description=(
-            "Value of the annotation jobset.sigs.k8s.io/restart-in-place that has been served: the "
-            "present workers were started after it was set."
+            "Value of the annotation jobset.sigs.k8s.io/restart-in-place of the last requested "
+            "restart: the current workers were started after it was set."
         ),
     )
     ready_spares: int | None = field(
@@ -514,19 +530,20 @@ class RestartCause:
         default="",
         description=(
             "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed or "
-            "WorkerHung (as its supervisor says), PodRestarted (a pod has come to the next "
+            "WorkerHung (reported by the supervisor), PodRestarted (a pod has reached the next "
             "epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, or the reason "
             "of a Job's failure."
         ),
     )
     job: str = field(default="", description="Job that failed, or was recreated on request.")
-    pod: str = field(default="", description="The pod that was seen to fail.")
-    node: str = field(default="", description="The node of that pod.")
-    container: str = field(default="", description="The container that failed.")
+    pod: str = field(default="", description="Name of the failed pod.")
+    node: str = field(default="", description="Node of the failed pod.")
+    container: str = field(default="", description="Name of the failed container.")
     exit_code: int | None = field(
-        default=None, description="Its exit code; above 128 that number and a signal's."
+        default=None,
+        description="Exit code of the failed container; for a signal, 128 plus its number.",
     )
-    message: str = field(default="", description="Further details for people.")
+    message: str = field(default="", description="Further details for users.")
 
 
 @wire
@@ -549,31 +566,38 @@ class RestartRecord:
             "or jobRestarts, 0 if it is not numbered."
         ),
     )
-    target: str = field(default="", description="The Job or ReplicatedJob that was recreated.")
+    target: str = field(default="", description="Name of the recreated Job or ReplicatedJob.")
     more_jobs: int = field(
         default=0,
         description="Number of further Jobs that the same rule recreated at the same time.",
     )
     rule: str = field(
-        default="", description="Rule of the failure policy that required it; none when empty."
+        default="", description="Name of the failure policy's rule that matched; none when empty."
     )
-    counted: bool = field(default=False, description="True if it counts towards maxRestarts.")
+    counted: bool = field(
+        default=False, description="True if the restart counts towards maxRestarts."
+    )
     began_at: datetime | None = field(
-        default=None, description="Time of the first sign of it; whole seconds for failed Jobs."
+        default=None,
+        description="Time of the first sign of the failure; whole seconds for failed Jobs.",
     )
     cause: RestartCause | None = field(default=None, description="Cause of the restart.")
     detection_millis: int | None = field(
-        default=None, minimum=0, description="From the first sign to the decision to restart."
+        default=None,
+        minimum=0,
+        description="Time from the first sign of the failure to the decision to restart.",
     )
     deprecation_millis: int | None = field(
         default=None,
         minimum=0,
-        description="In place: until the last pod had left the epochs before.",
+        description=(
+            "In place: time from the decision until the last pod had left the earlier epochs."
+        ),
     )
     gathering_millis: int | None = field(
         default=None,
         minimum=0,
-        description="From then until all pods had come, or all Jobs were ready.",
+        description="Time from then until all pods had arrived, or all Jobs were ready.",
     )
     lift_millis: int | None = field(
         default=None,
@@ -583,17 +607,17 @@ class RestartRecord:
             "for another reason."
         ),
     )
-    last_pod: str = field(default="", description="In place: the pod that came last.")
-    last_node: str = field(default="", description="The node of that pod.")
+    last_pod: str = field(default="", description="In place: name of the last pod to arrive.")
+    last_node: str = field(default="", description="In place: node of the last pod to arrive.")
     seats_taken: int = field(
-        default=0, description="In place: number of seats that spares have taken over with it."
+        default=0, description="In place: number of seats that spares took over."
     )
     outcome: str = field(
         default="",
         enum=("", "Completed", "Interrupted"),
         description=(
-            "Interrupted: another restart, a suspension or the end of the JobSet came before its "
-            "end. Empty while it is under way."
+            "Interrupted: another restart, a suspension or the end of the JobSet came before the "
+            "restart completed. Empty while the restart is in progress."
         ),
     )
 
@@ -608,23 +632,23 @@ class RestartPacing:
     series: int = field(
         default=0,
         description=(
-            "Restarts in quick succession: none of the runs between them lasted as long as the "
-            "back-off's reset."
+            "Number of restarts in quick succession: each run between them was shorter than the "
+            "back-off's reset time."
         ),
     )
     series_start_time: datetime | None = field(
-        default=None, description="When the first restart of the series began."
+        default=None, description="Time of the first restart of the series."
     )
     last_start_time: datetime | None = field(
-        default=None, description="When workers were last let run, or will be."
+        default=None, description="Time of the latest or next start of the workers."
     )
     not_before: datetime | None = field(
-        default=None, description="Workers are not let run again before."
+        default=None, description="Earliest time of the next start of the workers."
     )
     counted_times: tuple[datetime, ...] = field(
         default=(),
         description=(
-            "When restarts were that counted towards maxRestarts, with the annotation "
+            "Times of restarts that counted towards maxRestarts. With the annotation "
             "jobset.sigs.k8s.io/max-restarts-window: those within the window, at most 101."
         ),
     )
@@ -644,9 +668,9 @@ class JobSetStatus:
             "CoschedulingCompleted, as far as they apply."
         ),
     )
-    restarts: int = field(default=0, description="How often all Jobs were recreated.")
+    restarts: int = field(default=0, description="Number of times that all Jobs were recreated.")
     restarts_count_towards_max: int = field(
-        default=0, description="Those of restarts that count towards maxRestarts."
+        default=0, description="Number of restarts that count towards maxRestarts."
     )
     terminal_state: str = field(
         default="", description="Completed or Failed once the JobSet has finished."
@@ -658,8 +682,8 @@ class JobSetStatus:
         default=0,
         defaulted=True,
         description=(
-            "Latest epoch that all pods reached: those at it run their workers. Written by the "
-            "controller, read by the agents of the strategy InPlaceRestart."
+            "Latest epoch that all pods reached: pods at this epoch run their workers. Written by "
+            "the controller, read by the agents of the strategy InPlaceRestart."
         ),
     )
     deprecated_epoch: int = field(
@@ -672,37 +696,34 @@ class JobSetStatus:
     )
     in_place_restart: InPlaceRestartStatus | None = field(
         default=None,
-        description="What the strategy InPlaceRestart has to remember to count each restart once.",
+        description="State of the strategy InPlaceRestart, by which each restart is counted once.",
     )
     state: str = field(
         default="",
         description=(
-            "Running, Restarting, Waiting, Suspended, Completed or Failed: what the rest of the "
-            "status comes to, as of its latest write."
+            "Summary of the status as of its latest write: Running, Restarting, Waiting, "
+            "Suspended, Completed or Failed."
         ),
     )
     ready_pods: str = field(
         default="",
-        description=(
-            "Pods that were ready at the latest write of the counters, of all that there are to "
-            "be, such as 14/16."
-        ),
+        description=("Ready and wanted pods at the latest write of the counters, such as 14/16."),
     )
     restart_history: tuple[RestartRecord, ...] = field(
         default=(),
         atomic=True,
         max_items=10,
-        description="The latest restarts of any kind, the oldest first.",
+        description="Latest restarts of any kind, the oldest first.",
     )
     restart_pacing: RestartPacing | None = field(
-        default=None, description="How restarts follow each other, and are delayed."
+        default=None, description="Frequency of restarts, and their delay."
     )
     previous_in_place_restart_attempt: int | None = field(
         default=None,
         minimum=0,
         description=(
             "deprecatedEpoch - 1, for agents of the Go project: pods at this attempt or an older "
-            "one restart in place. Only there if pods have such agents."
+            "one restart in place. Only present if pods have such agents."
         ),
     )
     current_in_place_restart_attempt: int | None = field(
@@ -710,7 +731,7 @@ class JobSetStatus:
         minimum=0,
         description=(
             "syncedEpoch - 1, for agents of the Go project: pods at this attempt run their "
-            "workers. Only there if pods have such agents."
+            "workers. Only present if pods have such agents."
         ),
     )
 
@@ -722,5 +743,7 @@ class JobSet:
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
-    spec: JobSetSpec = field(default=JobSetSpec(), description="What the user asks for.")
-    status: JobSetStatus = field(default=JobSetStatus(), description="What the controllers say.")
+    spec: JobSetSpec = field(default=JobSetSpec(), description="Desired state of the JobSet.")
+    status: JobSetStatus = field(
+        default=JobSetStatus(), description="Observed state of the JobSet."
+    )

@@ -44,8 +44,8 @@ _CONDITION: Final[Schema] = {
     "type": "object",
     "required": ["lastTransitionTime", "message", "reason", "status", "type"],
     "properties": {
-        "lastTransitionTime": _text("When the status changed last.", format="date-time"),
-        "message": _text("Details for people; may be empty.", maxLength=32768),
+        "lastTransitionTime": _text("Time of the last change of the status.", format="date-time"),
+        "message": _text("Details for users; may be empty.", maxLength=32768),
         "observedGeneration": {
             "type": "integer",
             "format": "int64",
@@ -58,9 +58,9 @@ _CONDITION: Final[Schema] = {
             maxLength=1024,
             pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         ),
-        "status": _text("Whether the condition holds.", enum=["True", "False", "Unknown"]),
+        "status": _text("Status of the condition.", enum=["True", "False", "Unknown"]),
         "type": _text(
-            "What the condition is about.",
+            "Type of the condition.",
             maxLength=316,
             pattern=f"^({_LABEL}([.]{_LABEL})*/)?{_NAME}$",
         ),
@@ -76,23 +76,30 @@ _OWN: Final[Mapping[type, Schema]] = {
     datetime: {"type": "string", "format": "date-time"},
 }
 _COLUMNS: Final = (
-    _column("TerminalState", "string", ".status.terminalState", "How the JobSet ended."),
-    _column("Restarts", "string", ".status.restarts", "How often all Jobs were recreated."),
+    _column(
+        "TerminalState",
+        "string",
+        ".status.terminalState",
+        "Completed or Failed, once the JobSet has finished.",
+    ),
+    _column(
+        "Restarts", "string", ".status.restarts", "Number of times that all Jobs were recreated."
+    ),
     _column("Completed", "string", '.status.conditions[?(@.type=="Completed")].status', priority=0),
-    _column("Suspended", "string", ".spec.suspend", "Whether the JobSet is suspended."),
-    _column("Age", "date", ".metadata.creationTimestamp", "Since when the JobSet exists."),
+    _column("Suspended", "string", ".spec.suspend", "True if the JobSet is suspended."),
+    _column("Age", "date", ".metadata.creationTimestamp", "Time since the creation of the JobSet."),
     _column(
         "InPlace",
         "integer",
         ".status.inPlaceRestart.restarts",
-        "How many restarts in place have counted towards maxRestarts.",
+        "Number of restarts in place that counted towards maxRestarts.",
     ),
-    _column("State", "string", ".status.state", "What the JobSet does, in one word."),
+    _column("State", "string", ".status.state", "Summary of the status in one word."),
     _column(
         "Ready",
         "string",
         ".status.readyPods",
-        "Ready pods of all, as of the latest write of the counters.",
+        "Ready and wanted pods at the latest write of the counters.",
     ),
     _column(
         "Epoch",

@@ -102,7 +102,10 @@ def test_chart_installs_upgrades_and_uninstalls(online, kube, space):
     values = EVERYTHING
     if kube.get(f"{WEBHOOKS}/mutatingadmissionpolicies") is None:  # before Kubernetes 1.36
         message = online.refused("upgrade", "gangs", str(CHART), *where, values=values)
-        assert "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has v1." in message
+        assert (
+            "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has v1."
+            in message
+        )
         values = {**values, "coscheduling": {**values["coscheduling"], "admission": "webhook"}}
     online.ok("upgrade", "gangs", str(CHART), *where, values=values)
     everything = objects_of(online, "gangs", space)

@@ -74,8 +74,7 @@ def test_drift_is_reported(monkeypatch, tmp_path, capsys):
 
     assert update_chart.main(["--verify"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        f"chart/files/{name}.yaml is out of date: run make generate"
-        for name in ("rules", "old")
+        f"chart/files/{name}.yaml is out of date: run make generate" for name in ("rules", "old")
     ]
     assert update_chart.main([]) == 0
     assert update_chart.main(["--verify"]) == 0
