@@ -1,8 +1,8 @@
-# jobsetpy. `make help` lists the targets. Everything a target needs is installed or built by it;
-# caches live under $XDG_CACHE_HOME (or ~/.cache)/jobsetpy and the tools' own cache folders.
+# jobsetpy. `make help` lists the targets. Each target installs or builds everything that it needs;
+# caches are in $XDG_CACHE_HOME (or ~/.cache)/jobsetpy and in the tools' own cache folders.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# Images of Python set it. Tests start hundreds of interpreters, and each would compile all that it imports.
+# Python's container images set it. Tests start hundreds of interpreters; each would compile its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
@@ -11,12 +11,12 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
-# Programs of a cluster; tests of the chart, alerts and documentation need more.
+# Programs that a cluster needs; tests of the chart, alerts and documentation need more.
 GET := $(BIN)/python hack/cluster binaries
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler
 TOOLS := kubectl helm promtool prometheus
 CLIENTS := kueue trainer
-# Hashes and no addresses: uv writes those of packages' sources only when asked to.
+# Hashes without index addresses: uv writes those only if requested.
 PIN := --generate-hashes --no-header --no-annotate --python-version 3.11 --universal
 
 .PHONY: help
@@ -27,17 +27,17 @@ help: ## Show this list
 
 $(STAMP): requirements/test.txt requirements/lint.txt requirements/build.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "make: $(PYTHON) is older than Python 3.11; say which to use: make PYTHON=python3.12 ..."; exit 1; }
+	  || { echo "make: $(PYTHON) is older than Python 3.11; specify a newer one: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "== Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) \
-	  || { echo "make: cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	  || { echo "make: cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
 	  -r requirements/test.txt -r requirements/lint.txt -r requirements/build.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: setup
-setup: $(STAMP) ## Make the Python environment
+setup: $(STAMP) ## Create the Python environment
 	@:
 
 $(DOCS): $(STAMP) requirements/docs.txt
@@ -45,17 +45,17 @@ $(DOCS): $(STAMP) requirements/docs.txt
 	@touch $@
 
 .PHONY: binaries
-binaries: $(STAMP) ## Fetch or build all programs that tests and clusters run, into the cache
+binaries: $(STAMP) ## Download or build all programs that tests and clusters run, into the cache
 	@$(GET)
 
-# ---- everyday -------------------------------------------------------------------------------------
+# ---- development ----------------------------------------------------------------------------------
 
 .PHONY: fmt
 fmt: $(STAMP) ## Format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 .PHONY: lint
-lint: ruff types ## Formatting, lint rules, types, import contracts
+lint: ruff types ## Check formatting, lint rules, types and import contracts
 
 .PHONY: ruff
 ruff: $(STAMP)
@@ -67,7 +67,7 @@ types: $(STAMP)
 	@echo "== import contracts" && $(BIN)/lint-imports
 
 .PHONY: verify
-verify: $(STAMP) ## Generated files are what their generators make
+verify: $(STAMP) ## Check that generated files are up to date
 	@$(BIN)/python hack/generate/update_crds.py --verify
 	@$(BIN)/python hack/generate/update_monitoring.py --verify
 	@$(BIN)/python hack/generate/update_reference.py --verify
@@ -84,7 +84,7 @@ generate: $(STAMP) ## Write the generated files
 	@$(BIN)/python hack/generate/update_versions.py
 	@$(BIN)/python hack/generate/update_rbac.py
 	@$(BIN)/python hack/generate/update_monitoring.py
-	@$(BIN)/python hack/generate/update_chart.py # takes what the others made
+	@$(BIN)/python hack/generate/update_chart.py # last: it reads the others' output
 
 .PHONY: helm-lint
 helm-lint: $(STAMP) ## Check the Helm chart
@@ -96,47 +96,47 @@ PLAIN := -m "not cluster and not node and not clients and not foreign and not re
   test/architecture test/property test/unit test/contract
 
 .PHONY: check
-check: lint ## The quick loop: lint, types, import contracts, tests that need no cluster on all cores
+check: lint ## Run lint, and the tests that need no cluster on all cores
 	@$(PYTEST) -q -n auto --dist worksteal $(PLAIN) $(ARGS)
 
 .PHONY: unit
-unit: $(STAMP) ## Tests that need no cluster
+unit: $(STAMP) ## Run the tests that need no cluster
 	@$(PYTEST) $(PLAIN) $(ARGS)
 
 .PHONY: integration
-integration: $(STAMP) ## Tests against a real control plane
+integration: $(STAMP) ## Run the tests against a real control plane
 	@$(GET) $(CONTROL_PLANE) $(TOOLS)
 	@$(PYTEST) -m "cluster and not node and not clients and not releases" $(ARGS)
 
 .PHONY: e2e
-e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)
+e2e: $(STAMP) ## Run the tests with real pods on a real node (Linux, root)
 	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl helm
 	@$(PYTEST) -m "node and not clients" $(ARGS)
 
 .PHONY: test-clients
-test-clients: $(STAMP) ## Tests with Kueue and other projects' clients (`make test` has them where inputs changed)
+test-clients: $(STAMP) ## Run the tests with Kueue and other projects' clients (part of `make test` if inputs changed)
 	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl $(CLIENTS)
 	@$(BIN)/python hack/ci/unchanged.py $(ARGS)
 
 .PHONY: test-arm64
-test-arm64: $(STAMP) ## Images for arm64, of Debian's packages, under qemu-user (Debian; fetches both once)
+test-arm64: $(STAMP) ## Test images for arm64 under qemu-user (Debian; downloads packages and qemu once)
 	@$(PYTEST) -m foreign $(ARGS)
 
 .PHONY: test-versions
-test-versions: $(STAMP) ## A selection of tests on each Kubernetes release (ARGS="--kubernetes 1.35.4"; root)
+test-versions: $(STAMP) ## Run selected tests on each Kubernetes release (ARGS="--kubernetes 1.35.4"; root)
 	@$(BIN)/python hack/ci/versions.py $(ARGS)
 	@$(BIN)/python hack/generate/update_versions.py
 
 .PHONY: test-wheel
-test-wheel: $(STAMP) ## Users' programs against the installed wheel, on each Python from 3.11 to 3.14 that is here
+test-wheel: $(STAMP) ## Test users' programs with the installed wheel, on each installed Python from 3.11 to 3.14
 	@$(BIN)/python hack/ci/wheel_tests.py $(ARGS)
 
 .PHONY: test
-test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests, `types` and `verify`
+test: ruff binaries ## Run lint, `types`, `verify`, and the unit, integration and end-to-end tests
 	@$(BIN)/python hack/ci/run_tests.py $(ARGS)
 
 .PHONY: test-all
-test-all: ## All tests for a release: `test` with other projects' clients, faults of full length, a soak, the wheel
+test-all: ## Run all tests for a release: `test` with other projects' clients, `faults`, a soak, `test-wheel`
 	@FORCE=1 $(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory faults
 	@$(MAKE) --no-print-directory soak SECONDS=600
@@ -145,17 +145,17 @@ test-all: ## All tests for a release: `test` with other projects' clients, fault
 # ---- the product ----------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: $(STAMP) ## A real cluster, a JobSet, one worker killed, the group restarted in place
-	@$(GET) $(CONTROL_PLANE) kubelet kubectl # the last for a look at the cluster meanwhile
+demo: $(STAMP) ## Start a real cluster and a JobSet, kill one worker, and show the restart in place
+	@$(GET) $(CONTROL_PLANE) kubelet kubectl # kubectl: to inspect the cluster during the demo
 	@$(BIN)/python hack/demo.py $(ARGS)
 
-# Of PyPI: some 3 GB, since torch for Linux brings CUDA.
+# From PyPI: about 3 GB, since torch for Linux includes CUDA.
 TRAINERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobsetpy/trainers
-# Where the image of PyTorch was made, its packages are there already: 5 GB that need no second copy.
+# If the image of PyTorch was built here, its packages (5 GB) are reused.
 TORCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobsetpy/training/torch-packages
 
 .PHONY: trainers
-trainers: $(STAMP) ## Kill a rank of trainings with Hugging Face's Trainer and Lightning (fetches 3 GB once)
+trainers: $(STAMP) ## Kill a rank of trainings with Hugging Face's Trainer and Lightning (downloads 3 GB once)
 	@test -e $(TRAINERS)/.installed || { $(PYTHON) -m venv $(TRAINERS) \
 	  && { test ! -d $(TORCH) || echo $(TORCH) >$$(echo $(TRAINERS)/lib/python3*/site-packages)/torch.pth; } \
 	  && $(TRAINERS)/bin/pip install --quiet --disable-pip-version-check -r bench/trainers.txt \
@@ -164,7 +164,7 @@ trainers: $(STAMP) ## Kill a rank of trainings with Hugging Face's Trainer and L
 	  --python $(TRAINERS)/bin/python --processes 2 --ways torchrun auto $(ARGS) || exit 1; done
 
 .PHONY: recordings
-recordings: $(STAMP) ## Record again, on a real cluster, what the documentation shows: plugin, walks, dashboard (Chromium)
+recordings: $(STAMP) ## Record the documentation's plugin output, walks and dashboard on a real cluster (Chromium)
 	@$(GET) $(CONTROL_PLANE) kubelet
 	@$(BIN)/python hack/docs/record_plugin.py $(ARGS)
 	@$(BIN)/python hack/docs/record_walks.py
@@ -172,31 +172,31 @@ recordings: $(STAMP) ## Record again, on a real cluster, what the documentation 
 	@$(BIN)/python hack/docs/record_dashboard.py
 
 .PHONY: bench
-bench: $(STAMP) ## All benchmarks, one after the other
+bench: $(STAMP) ## Run all benchmarks, one after the other
 	@$(GET) $(CONTROL_PLANE) kubelet coredns
 	@$(BIN)/python bench/run.py $(ARGS)
 
 SECONDS ?= 1800
 .PHONY: soak
-soak: $(STAMP) ## JobSets at random for half an hour: leaks, stuck objects (SECONDS=1800, ARGS=--help)
+soak: $(STAMP) ## Check for leaks and stuck objects with random JobSets for half an hour (SECONDS=1800, ARGS=--help)
 	@$(GET) $(CONTROL_PLANE)
 	@$(BIN)/python hack/soak.py --seconds $(SECONDS) $(ARGS)
 
 .PHONY: faults
-faults: $(STAMP) ## Tests of faults with outages of full length: API server a minute, etcd half of one
+faults: $(STAMP) ## Run the tests of faults with full outages: API server 60 s, etcd 30 s
 	@$(GET) $(CONTROL_PLANE)
 	@JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30 $(PYTEST) -s test/integration/manager/test_fault_*_real.py $(ARGS)
 
 .PHONY: docs
-docs: $(DOCS) ## The documentation as a site, in build/site; a link that leads nowhere fails
+docs: $(DOCS) ## Build the documentation's site in build/site; fails on broken links
 	@$(BIN)/python hack/docs/docs_site.py $(ARGS)
 
 .PHONY: image
-image: $(STAMP) ## Container images as tar archives, without a container engine
+image: $(STAMP) ## Build container images as tar archives, without a container engine
 	@$(BIN)/python hack/images/build.py all --out build/images
 
 .PHONY: release
-release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..., SIGN_KEY=..., ALLOW_DIRTY=1)
+release: $(STAMP) ## Build all files of a release in dist/ (IMAGE_PREFIX=..., SIGN_KEY=..., ALLOW_DIRTY=1)
 	@$(BIN)/python hack/release/release.py $(ARGS)
 
 .PHONY: requirements
@@ -207,5 +207,5 @@ requirements: ## Update the pinned dependencies (needs uv)
 	@uv pip compile -q pyproject.toml $(PIN) -o requirements/agent.txt
 
 .PHONY: clean
-clean: ## Remove what builds and tests leave in this folder
+clean: ## Remove files that builds and tests left in this folder
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

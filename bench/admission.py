@@ -1,11 +1,11 @@
-"""Latency of creating JobSets under 50 requests a second, with and without the webhooks.
+"""Latency of creating JobSets at 50 requests per second, with and without the webhooks.
 
-Through a real API server: the difference of the two is what the webhooks add (two calls each over
-TLS, and decoding and encoding in the API server). And directly against the webhook server: what the
-manager itself needs. Requests are sent at fixed moments whether or not answers came (open loop),
-and latency counts from the moment a request was due, so that a stall is not hidden.
+With a real API server, the difference of the two is the cost of the webhooks (two calls each over
+TLS, and decoding and encoding in the API server). Direct requests to the webhook server measure the
+manager's part. Requests are sent at fixed times, even if answers are missing (open loop), and
+latency counts from the time at which a request was due, so that a stall is not hidden.
 
-The JobSets are ``managedBy`` another, so that the manager creates nothing for them.
+``managedBy`` of the JobSets names another controller, so that the manager creates nothing for them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def jobset(name: str) -> dict:
 async def open_loop(
     send: Callable[[int], Awaitable[object]], *, rate: float, seconds: float
 ) -> list[float]:
-    """Latencies in seconds of requests sent at fixed moments, without those of the warm-up."""
+    """Latencies in seconds of requests sent at fixed times, without those of the warm-up."""
     latencies: list[float] = []
     begin = time.monotonic() + 0.1
 
@@ -193,7 +193,7 @@ async def measure(cluster: Cluster, folder: Path, *, rate: float, seconds: float
 
 
 async def _first_defaulted(bare: BareLoop, body: dict) -> dict:
-    """Create until the API server calls the webhooks (it notices a new one after a moment)."""
+    """Create JobSets until the API server calls the webhooks, which it notices with a delay."""
     path = JOBSETS_PATH.format("probe")
     async with asyncio.timeout(30):
         for number in range(1000):
@@ -208,7 +208,7 @@ async def _first_defaulted(bare: BareLoop, body: dict) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
+    parser.add_argument("--rate", type=float, default=50.0, help="requests per second")
     parser.add_argument("--seconds", type=float, default=25.0)
     options = parser.parse_args()
     with (

@@ -1,11 +1,11 @@
-"""The agent's start: from the start of its process to the epoch that the API server has stored.
+"""Start of the agent: from the start of its process until the API server has stored its epoch.
 
-A real etcd and API server, the real role and (where the cluster is ours) the real admission policy,
-a token bound to the pod. The agent is started as in its image: bytecode made beforehand, no
-site-packages, no docstrings. One pod lives many lives: the benchmark plays the controller, lifts
-the barrier, deprecates the epoch, and starts the agent again when it has exited.
+Etcd and API server, the role and (in our own cluster) the admission policy are real, and the token
+is bound to the pod. The agent is started as in its image: with bytecode, without site-packages and
+docstrings. All starts are for one pod: the benchmark simulates the controller, lifts the barrier,
+deprecates the epoch, and starts the agent again after its exit.
 
-The moment of the patch is the one at which a watch on the pod, opened before, tells of it.
+The time of the patch is that of the event of a watch on the pod, which was opened before.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Life:
     exited: float
     cpu: float
     memory: float
-    """Largest resident size, in MB."""
+    """Maximum resident size in MB."""
 
 
 class Controller:
-    """Objects that the agent reads and writes, and a watch of its pod."""
+    """Objects that the agent reads and writes, and a watch on its pod."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -89,7 +89,7 @@ class Controller:
         self.news = News()
 
     async def watch(self, opened: asyncio.Event) -> None:
-        """Note when the pod's epoch changes."""
+        """Record when the pod's epoch changes."""
         decoder = msgspec.json.Decoder(Pod)
         page = await self.client.list_page(Pod, NAMESPACE)
         async with self.client.watch(
@@ -106,7 +106,7 @@ class Controller:
                         self.news.set()
 
     async def stored(self, epoch: int) -> float:
-        """When the pod's annotation showed the epoch."""
+        """Return the time at which the pod's annotation showed the epoch."""
         await self.news.until(lambda: self.epoch == epoch, 30)
         return self.seen_at
 
@@ -125,18 +125,18 @@ class Way:
     command: list[str]
     environ: dict[str, str]
     supervised: bool = False
-    """The worker's parent: its life does not end with an epoch."""
+    """True if the agent is the worker's parent, which does not exit with an epoch."""
 
 
 def supervising(way: Way, started: Path) -> list[str]:
-    """The command line of ``way``, with a worker that makes the file ``started``."""
+    """Return the command line of ``way``, with a worker that creates the file ``started``."""
     return [*way.command, "supervise", "--", "sh", "-c", f": > {started}; exec sleep 100"]
 
 
 async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, str]) -> Life:
-    """One life of the pod: joins ``epoch``, is lifted, is deprecated, exits.
+    """One life of the agent: joins ``epoch``, its barrier is lifted, it is deprecated and exits.
 
-    A supervisor's ends with SIGTERM; lifted means that its worker runs.
+    A supervisor exits at SIGTERM; for it, lifted means that its worker runs.
     """
     port = free_port()
     started = Path(environ["SERVICE_ACCOUNT_DIR"]) / f"started-{epoch}"
@@ -148,20 +148,20 @@ async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, 
     environ = {**way.environ, **environ, "BARRIER_PORT": str(port)}
     began = time.perf_counter()
     quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
-    pid = os.posix_spawn(  # noqa: ASYNC221 - the shortest way, and it does not wait
+    pid = os.posix_spawn(  # noqa: ASYNC221 - the fastest way, and it does not block
         command[0], command, environ, file_actions=quiet
     )
     ended = asyncio.create_task(asyncio.to_thread(os.wait4, pid, 0))
     try:
         stored = await controller.stored(epoch)
-        # A worker runs for a while; and the next state shall not meet the agent half started.
+        # Let the worker run for a while, so that the agent has started before the next state.
         await asyncio.sleep(0.15)
         asked = time.perf_counter()
         await controller.status(syncedEpoch=epoch)
         while not await lifts():  # noqa: ASYNC110 - another process's state
             await asyncio.sleep(0.001)
         lifted = time.perf_counter() - asked
-        memory = memory_mb(pid, "VmHWM")  # its rusage would count its parent's, too
+        memory = memory_mb(pid, "VmHWM")  # rusage would include its parent's
         asked = time.perf_counter()
         if way.supervised:
             os.kill(pid, signal.SIGTERM)
@@ -196,7 +196,7 @@ async def probe(port: int) -> int:
 
 @contextlib.contextmanager
 def cpu_limited(way: Way, millicores: int) -> Iterator[Way]:
-    """``way`` in a cgroup of its own with the CPU limit of a container; needs root."""
+    """Run ``way`` in its own cgroup with a container's CPU limit; needs root."""
     old, new = hierarchies()
     roots = [root for root in old if (root / "cpu.shares").exists()]
     root = roots[0] if roots else new
@@ -229,7 +229,7 @@ def bare_python(flags: list[str], count: int) -> list[float]:
 
 @contextlib.contextmanager
 def image_root() -> Iterator[dict[str, str]]:
-    """The module path of the agent's image, with its bytecode; the environment to use it."""
+    """Build the module path of the agent's image, with bytecode; return its environment."""
     package = ROOT / "src/jobsetpy"
     [parts] = re.findall(r"cp -r (.+) /app/jobsetpy/", (ROOT / "Containerfile").read_text())
     with TemporaryDirectory() as name:
@@ -253,7 +253,7 @@ def image_root() -> Iterator[dict[str, str]]:
 async def prepared(
     client: Client, server: str, folder: Path, ca: bytes
 ) -> AsyncIterator[dict[str, str]]:
-    """JobSet, pod, account and a token bound to the pod; the agent's environment."""
+    """Create JobSet, pod, account and a token bound to the pod; return the agent's environment."""
     await install_crd(client)
     await create_namespace(client, NAMESPACE)
     for path in sorted((ROOT / "config/agent").glob("*/*.yaml")):
@@ -304,7 +304,7 @@ async def prepared(
 
 
 async def measure(kubeconfig: Path, ways: list[Way], lives: int) -> dict[str, list[Life]]:
-    """All lives, the ways taking turns so that other work on the machine hits all alike."""
+    """Measure all lives; ways alternate, so that other load on the machine affects all equally."""
     import base64
 
     config = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
@@ -322,7 +322,7 @@ async def measure(kubeconfig: Path, ways: list[Way], lives: int) -> dict[str, li
                     for way in ways:
                         epoch += 1
                         life = await live(way, controller, epoch, environ)
-                        if turn:  # the first warms caches and the API server up
+                        if turn:  # the first one warms up caches and the API server
                             results[way.name].append(life)
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -333,7 +333,7 @@ async def measure(kubeconfig: Path, ways: list[Way], lives: int) -> dict[str, li
 
 
 def requests_sent(audit_log: Path) -> dict[str, int]:
-    """How often the agents' account asked for what."""
+    """Number of requests of the agents' account, by verb and resource."""
     counts: dict[str, int] = {}
     for line in audit_log.read_text().splitlines():
         entry: dict[str, Any] = json.loads(line)
@@ -346,7 +346,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lives", type=int, default=20, help="starts of each kind (default 20)")
-    parser.add_argument("--existing", help="kubeconfig of a cluster to use (no audit log then)")
+    parser.add_argument("--existing", help="kubeconfig of a cluster to use, without audit log")
     parser.add_argument(
         "--cpu-limits", default="", help="also with these limits, in millicores: 250,100"
     )

@@ -1,10 +1,10 @@
-"""A process full of agents, or of bare clients in their place, each with connections of its own.
+"""A process with many agents, or with bare clients instead, each with its own connections.
 
-Started by ``bench/agents.py`` with one argument, ``agents`` or ``bare``, and the environment of one
-agent, but for ``POD_NAMES``. Commands come as JSON lines on standard input (``sidecar`` on or off,
-``mark``, ``fail``, ``figures``); lines go out when all are connected, when all have reported an
-epoch, when all may run at one, and with figures since the mark: the bytes and changes of the JobSet
-that were sent to all of them, watches that were opened, and seconds of CPU.
+``bench/agents.py`` starts it with one argument, ``agents`` or ``bare``, and the environment of an
+agent with ``POD_NAMES``. It reads commands as JSON lines from standard input (``sidecar`` on or
+off, ``mark``, ``fail``, ``figures``), and writes lines when all are connected, when all have
+reported an epoch, when all may run at an epoch, and with figures since the mark: bytes and changes
+of the JobSet that were sent to all of them, opened watches, and seconds of CPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def silent(_event: str, /, *, level: str = "info", **_fields: object) -> None:
 
 
 def say(**what: object) -> None:
-    """A line for the benchmark."""
+    """Send a line to the benchmark."""
     print(json.dumps({**what, "at": time.time()}), flush=True)
 
 
@@ -57,25 +57,25 @@ class Crowd:
         self._counts: dict[tuple[str, int], int] = {}
         self.turns = asyncio.Semaphore(CONNECTING)
 
-    def told(self, data: bytes) -> None:
-        """Bytes of a watch."""
+    def count_bytes(self, data: bytes) -> None:
+        """Count bytes of a watch."""
         self.bytes += len(data)
         self.changes += data.count(CHANGED)
 
     def connected(self, epoch: int) -> None:
-        """One more has seen the JobSet; at the start they come by turns."""
+        """Count an agent that has seen the JobSet; at the start they connect in sequence."""
         if epoch == 1:
             self.turns.release()
 
     def count(self, what: str, epoch: int) -> None:
-        """One more has come so far; a line once all have."""
+        """Count an agent that has reached a step; report when all have."""
         key = what, epoch
         self._counts[key] = self._counts.get(key, 0) + 1
         if self._counts[key] == len(self.pods):
             say(**{what: epoch})
 
     def obey(self, command: dict[str, Any]) -> None:
-        """One line of standard input."""
+        """Handle a line of standard input."""
         match command:
             case {"sidecar": on}:
                 self.sidecar = on
@@ -95,7 +95,7 @@ class Crowd:
                 self.fail()
 
     def fail(self) -> None:
-        """The first one's worker ends."""
+        """Let the first agent's worker fail."""
         raise NotImplementedError
 
 
@@ -103,7 +103,7 @@ class Crowd:
 
 
 class Counted:
-    """A transport that counts what its watches bring."""
+    """A transport that counts the bytes of its watches."""
 
     def __init__(self, transport: Transport, crowd: Crowd) -> None:
         self.transport = transport
@@ -126,7 +126,7 @@ class Counted:
 
 
 class CountedStream:
-    """See ``Counted``."""
+    """A stream of `Counted`."""
 
     def __init__(self, stream: ByteStream, crowd: Crowd) -> None:
         self.stream = stream
@@ -136,12 +136,12 @@ class CountedStream:
 
     async def read(self) -> bytes:
         data = await self.stream.read()
-        self.crowd.told(data)
+        self.crowd.count_bytes(data)
         return data
 
 
 class Agent:
-    """One pod's agent without its process: what starts and stops workers does so at once."""
+    """A pod's agent without processes: workers start and stop immediately."""
 
     def __init__(self, crowd: Agents, pod: str) -> None:
         self.crowd = crowd
@@ -150,7 +150,7 @@ class Agent:
         self.begin()
 
     def begin(self) -> None:
-        """A new life, with new connections."""
+        """Start again, with new connections."""
         if self.life is not None:
             self.life.cancel()
         self.life = self.crowd.tasks.start(self.live(), name="agent")
@@ -177,7 +177,7 @@ class Agent:
                 self.fail()
 
     def fail(self) -> None:
-        """The worker ended, by itself or because its epoch is over."""
+        """The worker ended, by itself or because its epoch is deprecated."""
         if self.crowd.sidecar:
             self.begin()
         else:
@@ -201,7 +201,7 @@ class Agents(Crowd):
 
 
 class Bare(Crowd):
-    """Connections that send what agents send, and look for two numbers in what comes."""
+    """Connections that send the requests of agents, and search answers for two numbers."""
 
     async def start(self) -> None:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
@@ -253,7 +253,7 @@ class BareAgent:
                 self.patches = None
 
     def fail(self) -> None:
-        """As an agent: a new one, or the same at the next epoch."""
+        """Join the next epoch, as a new agent or as the same one."""
         if self.crowd.sidecar:
             self.epoch = 0
             self.again.set()
@@ -285,7 +285,7 @@ class BareAgent:
                 raise RuntimeError(answer)
             line = b""
             while data := await reader.read(1 << 16):
-                crowd.told(data)
+                crowd.count_bytes(data)
                 *whole, line = (line + data).split(b"\n")
                 for each in whole:
                     self.see(each)
@@ -329,7 +329,7 @@ class BareAgent:
 
 
 async def main() -> None:
-    """Start, and obey."""
+    """Start, and handle commands."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,19 +1,20 @@
-"""A group restart of 5,000 agents, each with connections of its own, while kubelets report.
+"""Restart of 5,000 agents, each with its own connections, while kubelets report.
 
-Real etcd, API server (with its priority levels, that of ``config/agent/flow`` among them) and Job
-controller, the real manager with the rights it ships with, and the agents' own core (follower,
-barrier, reporter) for each pod in a few processes. There are no nodes: this program says in the
-kubelets' place that each pod is not ready when its epoch is over, and ready when it runs again. So
-Jobs' counters change all the time, and with them the JobSet's status, which each agent watches.
+Etcd, API server (with its priority levels, including that of ``config/agent/flow``) and Job
+controller are real, and so are the manager with its shipped permissions and, in a few processes,
+the agents' core (follower, barrier, reporter) for each pod. There are no nodes: instead of
+kubelets, this program reports that each pod is not ready when its epoch is over, and ready when it
+runs again. So the Jobs' counters change all the time, and with them the JobSet's status, which each
+agent watches.
 
-Measured: from the failure until all workers may run; number of changes of the JobSet, and bytes,
-that are sent to the agents until all pods are ready again. With ``--before FOLDER`` the manager of
-another checkout takes turns with this one's.
+Measured: time from the failure until all workers may run; number of changes of the JobSet, and
+bytes, that are sent to the agents until all pods are ready again. With ``--before FOLDER``, the
+managers of another checkout and this one alternate.
 
-The bare restart is the same requests, connections and pods' readiness without any agent or manager:
-two status writes, and for each pod what an agent sends and is sent.
+The bare restart has the same requests, connections and readiness of pods without any agent or
+manager: two status writes, and for each pod the data that an agent sends and receives.
 
-``supervisor``: an agent lives through the restart. ``sidecar``: the agents of all pods are new ones
+``supervisor``: agents continue during the restart. ``sidecar``: all pods have new agents
 afterwards, each with a new watch and a new connection.
 """
 
@@ -117,12 +118,12 @@ class Round:
     Args:
         total: seconds from the failure until all workers may run.
         settled: seconds until all Jobs are ready again.
-        changes: of the JobSet, that were sent to each agent.
-        megabytes: that all agents were sent.
-        watches: that were opened.
-        crowd_cpu: seconds of all processes with agents or bare connections.
-        servers_cpu: seconds of each of ``SERVERS``.
-        cpu: seconds of the manager's.
+        changes: number of changes of the JobSet that were sent to each agent.
+        megabytes: megabytes that were sent to all agents.
+        watches: number of opened watches.
+        crowd_cpu: CPU seconds of all processes with agents or bare connections.
+        servers_cpu: CPU seconds of each of ``SERVERS``.
+        cpu: CPU seconds of the manager.
     """
 
     total: float
@@ -188,7 +189,7 @@ class Crowd:
             process.stdin.write(json.dumps(command).encode() + b"\n")
 
     async def all(self, what: str, value: Any = None, timeout_s: float = 60.0) -> list[Any]:
-        """Wait until every process has said so, and forget it; the lines."""
+        """Wait until every process has sent such a line; remove and return the lines."""
 
         def found() -> list[Any]:
             fits = (one for one in self.lines if what in one)
@@ -201,7 +202,7 @@ class Crowd:
 
 
 class Kubelets:
-    """Say of all pods whether they are ready, as no kubelet does here."""
+    """Report whether pods are ready, in place of kubelets."""
 
     def __init__(self, kubeconfig: str, pods: Sequence[str]) -> None:
         self.loop = BareLoop(kubeconfig, IN_FLIGHT)
@@ -273,7 +274,7 @@ class Bench:
             await asyncio.sleep(0.2)
 
     async def restart(self, crowd: Crowd, epoch: int, *, name: str, sidecar: bool) -> Round:
-        """One failure until all is as before, at the next epoch."""
+        """Measure a restart from the failure until all pods are ready at the next epoch."""
         crowd.tell(sidecar=sidecar)
         crowd.tell(mark=1)
         await asyncio.sleep(0.2)
@@ -308,7 +309,7 @@ class Bench:
         return [self.cluster.cpu_seconds(name) for name in SERVERS]
 
     async def status(self, **epochs: int) -> None:
-        """A status write in the manager's place."""
+        """Write the status in place of the manager."""
         body = json.dumps({"status": epochs}).encode()
         await self.admin.send("PATCH", STATUS, body, content_type=MERGE_PATCH)
 
@@ -338,7 +339,7 @@ async def pod_names(client: Client, count: int, timeout_s: float) -> list[str]:
 
 
 async def prepare(client: Client, kubeconfig: str, folder: Path) -> tuple[Path, Path]:
-    """Rights and priority levels; kubeconfigs of the manager and of the kubelets."""
+    """Create permissions and priority levels; return kubeconfigs of manager and kubelets."""
     await install_crd(client)
     await create_namespace(client, NAMESPACE)
     await apply_manifest(client, CONFIG / "agent/flow/flow.yaml")
@@ -443,7 +444,7 @@ def report(results: dict[tuple[str, str], list[Round]], pods: int) -> None:
             ("  all ready again", spread([one.settled for one in found], " s", 1), ""),
             ("  changes for each agent", spread([one.changes for one in found], "", 1), ""),
             ("  sent to all agents", spread([one.megabytes for one in found], " MB", 1), ""),
-            ("  CPU of what stands for agents", spread([one.crowd_cpu for one in found], " s"), ""),
+            ("  CPU of agents or bare clients", spread([one.crowd_cpu for one in found], " s"), ""),
             ("  CPU of the servers", spread([sum(one.servers_cpu) for one in found], " s"), ""),
         ]
         bare = results.get((mode, "bare"))
@@ -452,7 +453,7 @@ def report(results: dict[tuple[str, str], list[Round]], pods: int) -> None:
             rows.append(("  ratio of medians to bare", f"{ratio:.2f}x", AIM))
         if kind != "bare":
             rows.append(("  manager CPU", spread([one.cpu for one in found], " s"), ""))
-    table(f"Restart of {pods} agents with connections of their own: min / med / max", rows)
+    table(f"Restart of {pods} agents with their own connections: min / med / max", rows)
 
 
 def main() -> None:
@@ -465,12 +466,12 @@ def main() -> None:
         "--limit", type=float, default=JobsSettings().agent_events_per_s, metavar="EVENTS",
         help="changes of counters per second that are sent to agents; default %(default)s",
     )  # fmt: skip
-    parser.add_argument("--before", metavar="FOLDER", help="a checkout whose manager takes turns")
-    parser.add_argument("--before-only", action="store_true", help="only the other manager's turns")
+    parser.add_argument("--before", metavar="FOLDER", help="checkout whose manager alternates")
+    parser.add_argument("--before-only", action="store_true", help="run only the other manager")
     parser.add_argument("--no-bare", action="store_true")
     parser.add_argument(
         "--timeout", type=float, default=300.0, metavar="SECONDS",
-        help="of the start, and of each restart; default %(default)s",
+        help="timeout of the start and of each restart; default %(default)s",
     )  # fmt: skip
     options = parser.parse_args()
     with (

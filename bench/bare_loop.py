@@ -1,4 +1,4 @@
-"""Requests as fast as a plain aiohttp loop sends them: no cache, no queue, no decisions."""
+"""Requests by a plain aiohttp loop, as fast as possible: no cache, no queue, no decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BareLoop:
     async def send(
         self, method: str, path: str, body: bytes, *, content_type: str = "application/json"
     ) -> bytes:
-        """One request; its answer's body. Raises on a failure."""
+        """Send a request; return the answer's body. Raise an error on a failure."""
         headers = {**self.headers, "Content-Type": content_type}
         url = self.server + path
         async with self.session.request(method, url, data=body, headers=headers) as answer:
@@ -56,7 +56,7 @@ class BareLoop:
 
 
 def _file(block: dict[str, Any], key: str) -> str:
-    """A part of a kubeconfig as the file that ssl wants."""
+    """Write a part of a kubeconfig to a file, which ssl requires."""
     if key + "-data" not in block:
         return block[key]
     file = tempfile.NamedTemporaryFile(delete=False)  # noqa: SIM115 - read by name
@@ -66,7 +66,7 @@ def _file(block: dict[str, Any], key: str) -> str:
 
 
 def as_sent(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return what the creator of a stored Job sent, as far as the Job shows it."""
+    """Return the body with which a stored Job was created, as far as it can be derived."""
     spec = {k: v for k, v in stored["spec"].items() if k != "selector"}
     template = dict(spec["template"])
     meta = dict(template["metadata"])

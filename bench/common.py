@@ -22,7 +22,7 @@ console = Console(highlight=False, width=110 if not sys.stdout.isatty() else Non
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print a line of progress."""
     console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {text}")
 
 

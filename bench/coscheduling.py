@@ -1,20 +1,21 @@
-"""Gangs with the coscheduler beside the real kube-scheduler, against the plain scheduler.
+"""Gangs with the coscheduler and the real kube-scheduler, compared with the plain scheduler.
 
-Real etcd, API server and scheduler; nodes without kubelets. Everything runs in turns in one
-cluster, so that a figure and what it is compared with see the same machine.
+Etcd, API server and scheduler are real; nodes have no kubelets. All ways alternate in one cluster,
+so that compared figures are from the same machine.
 
-* throughput: 1,000 pods as 10 groups of 100, 100 of 10 and one of 1,000, from the first creation to
-  the last bind: plain pods with the plain scheduler; plain pods with the extender; groups behind
-  gates; and groups without gates, as the manager makes them while no group waits. Ratios are taken
-  round by round.
-* lifts: ways to take a gate off, by requests a second and CPU of the API server and etcd.
-* freed: a group waits for the room of another; from the deletion of that to the group's last bind.
-* hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
-  how soon regular pods are bound beside it.
-* restart: a JobSet of 1,000 pods is recreated while its old pods are slow to go (only with ``--part
-  restart``).
-* held: thousands of binds held at once (only with ``--part held``).
-* decisions: what a decision costs at most, with 5,000 nodes; needs no cluster (only with ``--part
+* throughput: 1,000 pods as 10 gangs of 100, 100 of 10 and one of 1,000, from the first creation to
+  the last bind: plain pods with the plain scheduler; plain pods with the extender; gangs with
+  scheduling gates; and gangs without gates, as the manager creates them while no gang waits. Ratios
+  are those of each round.
+* lifts: ways to remove a gate, by requests per second and CPU of the API server and etcd.
+* freed: a gang waits for the capacity of another; from the deletion of that to the gang's last
+  bind.
+* hopeless: a gang that can never fit, with and without the check of capacity: its cost, and the
+  time until regular pods are bound next to it.
+* restart: a JobSet of 1,000 pods is recreated while its old pods terminate slowly (only with
+  ``--part restart``).
+* held: thousands of simultaneously held binds (only with ``--part held``).
+* decisions: maximum cost of a decision with 5,000 nodes; needs no cluster (only with ``--part
   decisions``).
 """
 
@@ -75,7 +76,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler")
 
 @attrs.frozen
 class Taken:
-    """One way, once: pods a second, CPU of each side for each pod, and the widest group."""
+    """One round of one way: pods per second, CPU of each side per pod, and the widest gang."""
 
     rate: float
     parts_ms: dict[str, float]
@@ -86,26 +87,26 @@ class Taken:
 
     @property
     def control_plane_ms(self) -> float:
-        """CPU of the control plane for each pod."""
+        """CPU of the control plane per pod."""
         return sum(self.parts_ms.values())
 
     @property
     def all_ms(self) -> float:
-        """The same with the coscheduler's."""
+        """CPU of the control plane and the coscheduler per pod."""
         return self.control_plane_ms + self.coscheduler_ms
 
 
 @resource("", "v1", "Pod", "pods")
 @wire
 class BoundPod:
-    """A pod that has a node: as little of it as can be."""
+    """The required fields of a pod that has a node."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
 
 
 class BoundPods:
-    """When pods got their nodes. The API server tells of those only, hence of each pod once."""
+    """Times at which pods got their nodes. The watch reports only these, so each pod once."""
 
     def __init__(self, client: Client) -> None:
         self.times: dict[str, float] = {}
@@ -135,7 +136,7 @@ class BoundPods:
 
 
 class Spent:
-    """CPU of all sides from now on."""
+    """Start to measure the CPU of all sides."""
 
     def __init__(self, bench: Bench, process: CoschedulerProcess) -> None:
         self._bench, self._process = bench, process
@@ -143,7 +144,7 @@ class Spent:
         process.mark()
 
     def each_ms(self, number: int) -> str:
-        """Return the amount for each pod so far."""
+        """Return the amount per pod so far."""
         parts = {name: used - self._before[name] for name, used in self._bench.cpu().items()}
         parts |= {"coscheduler": self._process.cpu(), "bench": time.process_time() - self._own}
         return ", ".join(f"{name} {used / number * 1000:.1f} ms" for name, used in parts.items())
@@ -196,14 +197,14 @@ class Bench:
         await self.binds.wait(lambda: not self.binds.there, LIMIT_S)
 
     async def plain(self, *, start: bool = True) -> None:
-        """Have the plain scheduler run."""
+        """Run the plain scheduler."""
         await asyncio.to_thread(set_scheduler, self.cluster, QUICK, start=start)
 
     @contextlib.asynccontextmanager
     async def gangs(
         self, *arguments: str, installed: str = "cluster-scheduler"
     ) -> AsyncIterator[CoschedulerProcess]:
-        """Have the scheduler with the extender run, and the coscheduler within the block."""
+        """Run the scheduler with the extender, and the coscheduler within the block."""
         config = self.site.scheduler_config(installed)
         await asyncio.to_thread(set_scheduler, self.cluster, config)
         log = self.folder / "coscheduler.log"
@@ -223,13 +224,13 @@ class Bench:
     # -- throughput ---------------------------------------------------------------------------
 
     async def throughput(self, groups: int, size: int, rounds: int) -> None:
-        """All ways in turns, each round in another order."""
+        """Measure all ways, in a different order in each round."""
         taken: dict[str, list[Taken]] = {way: [] for way in self.ways}
         for number in range(rounds):
             for way in self.order(number):
                 taken[way].append(await self.taken(way, groups, size))
-            told = "; ".join(f"{way} {each[-1].rate:.0f}" for way, each in taken.items())
-            say(f"{groups} x {size}, round {number + 1}, pods/s: {told}")
+            rates = "; ".join(f"{way} {each[-1].rate:.0f}" for way, each in taken.items())
+            say(f"{groups} x {size}, round {number + 1}, pods/s: {rates}")
         plain = [each.rate for each in taken[PLAIN]]
         for way, every in taken.items():
             what = f"{groups} x {size}, {way}"
@@ -261,7 +262,7 @@ class Bench:
                 self.rows.append(("    first to last bind of a group", spread(spreads, " s"), aim))
 
     def order(self, number: int) -> list[str]:
-        """The ways in an order of its own for each round, the same in each run."""
+        """Return the ways in an order that depends on the round, the same in each run."""
         order = list(self.ways)
         random.Random(self.seed + number).shuffle(order)
         return order
@@ -309,7 +310,7 @@ class Bench:
         )
 
     async def requests(self) -> float:
-        """How many requests about pods, their binds and events the API server has answered."""
+        """Number of answered requests for pods, their binds, events and leases."""
         answer = await self.client.raw(
             HttpRequest(method="GET", path="/metrics", accept="text/plain")
         )
@@ -324,10 +325,10 @@ class Bench:
         """Return True if all pods are gone."""
         return not (await self.client.list_page(GroupPod, NAMESPACE)).items
 
-    # -- ways to take a gate off --------------------------------------------------------------
+    # -- ways to remove a gate ----------------------------------------------------------------
 
     async def lifts(self, rounds: int, pods: int = 500) -> None:
-        """Nothing else runs: no scheduler, no coscheduler."""
+        """Measure without scheduler and coscheduler."""
         await self.plain(start=False)
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in LIFTS}
         for _ in range(rounds):
@@ -356,10 +357,10 @@ class Bench:
             cpu = spread([spent for _, spent in every], " ms")
             self.rows.append(("    CPU of API server and etcd for each", cpu, ""))
 
-    # -- room that gets free ------------------------------------------------------------------
+    # -- freed capacity -----------------------------------------------------------------------
 
     async def freed(self, rounds: int, size: int = 50) -> None:
-        """Room for one and a half groups; they take turns."""
+        """Measure gangs that alternate on capacity for one and a half of them."""
         for check in (True, False):
             took = []
             async with self.gangs(f"--capacity-check={check}"):
@@ -367,7 +368,7 @@ class Bench:
                 await self.fill(turns[0], size)
                 for old, new in itertools.pairwise(turns):
                     await self.create(new, size)
-                    # With the scheduler's own back-off the wait differs: let some of it pass.
+                    # The scheduler's own back-off changes the wait: let some of it pass.
                     await asyncio.sleep(1.0 if check else 4.0)
                     began = time.monotonic()
                     await delete_all(self.client, old)
@@ -378,7 +379,7 @@ class Bench:
             say(f"freed, {how}: {spread(took, ' s')}")
             aim = "<= 1 s (median)" if check else ""
             self.rows.append(
-                (f"room freed -> group of {size} bound, {how}", spread(took, " s"), aim)
+                (f"capacity freed -> gang of {size} bound, {how}", spread(took, " s"), aim)
             )
 
     async def create(self, group: str, size: int, **pod: object) -> None:
@@ -396,13 +397,13 @@ class Bench:
 
     @staticmethod
     def place() -> dict[str, object]:
-        """The one node that is small."""
+        """Place pods on the one small node."""
         return {"nodeSelector": {"pool": "small"}}
 
     # -- a group that never fits --------------------------------------------------------------
 
     async def hopeless(self, size: int = 200, seconds: float = 8.0) -> None:
-        """Measure the cost, and how soon regular pods are bound meanwhile."""
+        """Measure the cost, and the time until regular pods are bound meanwhile."""
         for way in ("none", "by capacity", "no check"):
             async with self.gangs(f"--capacity-check={way != 'no check'}") as process:
                 if way != "none":
@@ -426,20 +427,20 @@ class Bench:
                 scheduler = (self.cpu()["kube-scheduler"] - before["kube-scheduler"]) / spent * 100
                 binds = (self.asked(process) - asked - len(waits)) / spent
                 await self.clear()
-            what = "without one" if way == "none" else f"beside {size} that never fit, {way}"
+            what = "without one" if way == "none" else f"next to {size} that never fit, {way}"
             self.rows += [
                 (f"regular pod bound, {what}", spread(waits, " ms", 0), ""),
                 (
-                    "    CPU: coscheduler, scheduler; binds asked for in vain",
+                    "    CPU: coscheduler, scheduler; futile bind requests",
                     f"{cores:.1f} %, {scheduler:.1f} %; {max(0.0, binds):.1f}/s",
                     "",
                 ),
             ]
-            say(f"hopeless, {way}: {spread(waits, ' ms', 0)}, {binds:.1f} binds/s in vain")
+            say(f"hopeless, {way}: {spread(waits, ' ms', 0)}, {binds:.1f} futile bind requests/s")
 
     @staticmethod
     def asked(process: CoschedulerProcess) -> float:
-        """How many binds the scheduler has asked for."""
+        """Number of binds that the scheduler has requested."""
         return process.scrape().get('jobset_coscheduler_requests_total{code="200",verb="bind"}', 0)
 
     # -- a restart ----------------------------------------------------------------------------
@@ -455,7 +456,7 @@ class Bench:
     # -- thousands of held binds --------------------------------------------------------------
 
     async def held(self, size: int) -> None:
-        """Hold a number of binds, then release them; last, since nothing is cleared away."""
+        """Hold a number of binds, then release them; this runs last, since nothing is deleted."""
         async with self.gangs("--permit-timeout=75s") as process:
             empty = process.rss_mb()
             bodies = [
@@ -500,7 +501,7 @@ class Bench:
 
     @staticmethod
     def held_and_lag(process: CoschedulerProcess, lags: list[float]) -> float:
-        """How many binds are held; the latest delay of the loop goes to ``lags``."""
+        """Return the number of held binds; add the latest delay of the loop to ``lags``."""
         figures = process.scrape()
         lags.append(figures["event_loop_lag_seconds"])
         return figures["jobset_coscheduler_held_binds"]
@@ -547,28 +548,28 @@ def main() -> None:
         "--shape", action="append", metavar="GROUPSxPODS", help=f"default: {', '.join(SHAPES)}"
     )
     parser.add_argument(
-        "--way", choices=WAYS[1:], action="append", help="beside plain pods; default: all"
+        "--way", choices=WAYS[1:], action="append", help="in addition to plain pods; default: all"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--held", type=int, default=3000, help="binds at once; default 3000")
+    parser.add_argument("--held", type=int, default=3000, help="simultaneous binds; default 3000")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--collector",
         choices=gang_decisions.COLLECTORS,
         default="off",
-        help="the garbage collector, for decisions",
+        help="garbage collector for decisions",
     )
     options = parser.parse_args()
     if options.part == ["decisions"]:
         rows = gang_decisions.measure(options.seed, options.collector)
-        table(f"Decisions about groups: the longest block, collector: {options.collector}", rows)
+        table(f"Decisions about gangs: the longest block, collector: {options.collector}", rows)
         return
     with TemporaryDirectory(prefix="jobsetpy-bench-") as folder:
         site = ExtenderSite(Path(folder) / "extender")
         with Cluster(
             name="bench-coscheduling",
             controller_manager="restart" in (options.part or ()),
-            # There are no kubelets that say that their nodes are well.
+            # No kubelets report the state of their nodes.
             controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
             crds=[CRD],
             scheduler_config=site.scheduler_config(),

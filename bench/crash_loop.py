@@ -1,8 +1,8 @@
 """A crash loop of a supervised group on one real node, with the back-off of restarts and without.
 
-One worker fails two seconds after each start, for some minutes; from then on the group runs. Later
-one worker is killed: a long run has ended the series, so that restart is not delayed. Counted are
-restarts in place and the API server's requests.
+One worker fails two seconds after each start, for some minutes; then the group runs. Later one
+worker is killed: the long run has ended the series, so that restart is not delayed. The benchmark
+counts restarts in place and the API server's requests.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def crashing(name: str, pods: int, seconds: float, backoff: str | None) -> dict[
 async def crash_loop(
     client: Client, cluster: Cluster, pods: int, seconds: float, backoff: str | None
 ) -> tuple[Loop, float]:
-    """One loop, and how long a restart takes after a long run."""
+    """Measure a crash loop, and a restart after a long run."""
     name = "crash-loop" if backoff is None else f"crash-loop-{backoff}"
     jobset = crashing(name, pods, seconds, backoff)
     async with run_gang(client, jobset, pods, pod_log_folders(cluster)) as timeline:
@@ -139,7 +139,7 @@ def report(pods: int, results: dict[str, tuple[Loop, float]]) -> None:
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> dict[str, tuple[Loop, float]]:
-    """Without the back-off for a while, then with it."""
+    """Measure without the back-off, then with it."""
     async with managed(cluster.kubeconfig) as client:
         results = {}
         if options.off_minutes:

@@ -1,8 +1,8 @@
-"""Lines of code of the operator examples next to the same operators on kopf or controller-runtime.
+"""Lines of code of the example operators, compared with those on kopf or controller-runtime.
 
-A line counts if it has code: no blank lines, comments or docstrings. Markers of kubebuilder count,
-since manifests are generated from them; generated files do not. What a user of kopf writes by hand
-as YAML, definition and roles, counts as well: ``jobsetpy crds`` and ``jobsetpy rbac`` print both.
+Lines with code count: no blank lines, comments or docstrings. Markers of kubebuilder count, since
+manifests are generated from them; generated files do not. The CRD and roles that a user of kopf
+writes as YAML count as well: ``jobsetpy crds`` and ``jobsetpy rbac`` print both.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _of_python(text: str) -> set[int]:
 
 
 def counted() -> dict[str, tuple[int, int]]:
-    """Return lines of each example, ours and the other's."""
+    """Return the lines of each example, ours and the other library's."""
     return {
         name: (code_lines(EXAMPLES / f"{name}.py"), sum(code_lines(path) for path in files))
         for name, (_, files) in COMPARED.items()

@@ -1,8 +1,8 @@
-"""Two replicas of the deployed manager on a real node: how long none leads, who refuses calls.
+"""Two replicas of the deployed manager on a real node: time without leader, refused webhook calls.
 
-Each round kills the leader with SIGKILL in the middle of a restart of real pods, deletes the
-leader's pod, and deletes the standby's. Then all pods are exchanged, as in an upgrade. Default
-settings.
+Each round kills the leader with SIGKILL during a restart of real pods, deletes the leader's pod,
+and deletes that of the standby manager. Then all pods are replaced, as in an upgrade. Settings are
+the defaults.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Bench:
         return self.figures
 
     async def killed(self, timeline: Timeline, epoch: int) -> None:
-        """SIGKILL while the group is on its way to ``epoch``."""
+        """Send SIGKILL during the restart to ``epoch``."""
         await asyncio.sleep(SETTLE_S)
         await self.replicas.settled()
         pod, holder = await self.replicas.leader()
@@ -114,7 +114,7 @@ class Bench:
         )
 
     async def deleted(self) -> None:
-        """The leader's pod is deleted with its grace, as by a drain."""
+        """Delete the leader's pod with its grace period, as a drain does."""
         await asyncio.sleep(SETTLE_S)
         await self.replicas.settled()
         pod, holder = await self.replicas.leader()
@@ -132,7 +132,7 @@ class Bench:
         )
 
     async def standby_deleted(self) -> None:
-        """How long its successor takes from a node to readiness."""
+        """Measure the time from a new pod's node to its readiness."""
         leader, _ = await self.replicas.leader()
         before = {pod.metadata.name for pod in await self.replicas.pods()}
         (standby,) = before - {leader.metadata.name}
@@ -151,7 +151,7 @@ class Bench:
         say(f"a pod is ready {self.figures.started[-1]:.2f} s after it got its node")
 
     async def memory(self) -> None:
-        """Return the private memory of both processes after some seconds of rest."""
+        """Return the private memory of both processes after some idle seconds."""
         await asyncio.sleep(SETTLE_S)
         leader, _ = await self.replicas.leader()
         for pod in await self.replicas.pods():
@@ -161,7 +161,7 @@ class Bench:
             self.figures.peak_mb = max(self.figures.peak_mb, peak)
 
     async def upgraded(self) -> None:
-        """All pods are exchanged one by one, while creations go on."""
+        """Replace all pods one by one, while creations continue."""
         await self.replicas.settled()
         stamp = {"metadata": {"annotations": {"rolled-out-at": str(time.time())}}}
         calls = self.calls()
@@ -175,7 +175,7 @@ class Bench:
                     content_type="application/merge-patch+json",
                 )
             )
-            await asyncio.sleep(1.0)  # until the Deployment's controller has seen it
+            await asyncio.sleep(1.0)  # for the Deployment controller to notice
             await self.replicas.settled()
         figures = self.figures
         figures.upgrade_s = time.time() - began
@@ -186,7 +186,7 @@ class Bench:
             say(f"refused: {text}")
 
     def calls(self) -> WebhookCalls:
-        """Creations of a suspended JobSet, none of which is stored."""
+        """Dry-run creations of a suspended JobSet."""
         jobset = gang_jobset("called", 1)
         jobset["spec"]["suspend"] = True
         return WebhookCalls(self.cluster.kubeconfig, jobset)
@@ -222,7 +222,7 @@ def report(figures: Figures, rounds: int) -> None:
             ("memory of the leader, private", spread(figures.leader_mb, " MB", 0), ""),
             ("memory of the standby, private", spread(figures.standby_mb, " MB", 0), ""),
             ("  largest resident size", f"{figures.peak_mb:.0f} MB", ""),
-            ("both exchanged, as in an upgrade", f"{figures.upgrade_s:.1f} s", ""),
+            ("both replaced, as in an upgrade", f"{figures.upgrade_s:.1f} s", ""),
             (
                 "  calls refused",
                 f"{figures.upgrade_refused} of {figures.upgrade_calls}",
@@ -243,7 +243,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pods", type=int, default=3, help="of the group that restarts")
+    parser.add_argument("--pods", type=int, default=3, help="number of pods that restart")
     options = parser.parse_args()
     say("building the images and starting a cluster with one node")
     images = build_images()

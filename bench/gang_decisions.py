@@ -1,12 +1,12 @@
-"""Longest time that a decision about gangs holds the loop; no cluster, CPU time of this thread.
+"""Longest block of the loop by a decision about gangs; no cluster, CPU time of this thread.
 
 * 20 shapes of pods on nodes of four pools that are in use: counted for the first time, in steps;
-  and after ten pods have gone. The slowest step is the longest that anything blocks the loop.
-* A group of 15,000 pods beside 10,000 groups that wait for room, on 5,000 nodes: the slowest of all
-  calls of the planner from its first pod to its last bind.
+  and after ten pods were deleted. The slowest step is the longest block of the loop.
+* A gang of 15,000 pods next to 10,000 gangs that wait for capacity, on 5,000 nodes: the slowest of
+  all calls of the gang scheduler from its first pod to its last bind.
 
-Without the garbage collector, unless it is asked for: as the interpreter runs it, or as the
-programs have it run (``jobsetpy.app.garbage``).
+Without the garbage collector by default; on request with the interpreter's settings, or those of
+the programs (``jobsetpy.app.garbage``).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def room(number: int, rng: random.Random) -> Rows:
 
 
 class Decisions:
-    """A planner with groups that wait, and what it decides."""
+    """A gang scheduler with gangs that wait, and its decisions."""
 
     def __init__(self, waiting: int) -> None:
         self.timed, self.actions = Timed(), [0, 0]
@@ -120,7 +120,7 @@ class Decisions:
         self.did("pod seen", lambda: self.planner.seen(pod, 0.0))
 
     def did(self, what: str, function: Callable[[], list[Action]]) -> None:
-        """Call the planner, and count lifts and binds."""
+        """Call the gang scheduler, and count ungated and bound pods."""
         for action in self.timed.call(what, function):
             self.actions[0] += isinstance(action, Ungate)
             self.actions[1] += isinstance(action, Bind)
@@ -141,7 +141,7 @@ class Decisions:
                 self.did("time passed", lambda: self.planner.tick(0.0))
 
     def start(self, size: int) -> None:
-        """A large group, from its first pod to its last bind."""
+        """Schedule a large gang, from its first pod to its last bind."""
         group, uids = PodGroupKey("bench", "large"), [f"l{at}" for at in range(size)]
         for uid in uids:
             self.show(group, uid, shape(1), size, 1e6)
@@ -160,9 +160,9 @@ def measure(seed: int, collector: str = "off", size: int = 15_000) -> Rows:
     """All of it, as rows of a table.
 
     Args:
-        seed: of what is random.
+        seed: seed of random choices.
         collector: one of ``COLLECTORS``.
-        size: pods of the large group.
+        size: number of pods of the large gang.
     """
     with ExitStack() as stack:
         if collector == "off":
@@ -179,9 +179,9 @@ def _measured(seed: int, size: int) -> Rows:
         decisions = Decisions(waiting)
         decisions.start(size)
         if decisions.actions != [size, size]:
-            raise SystemExit(f"{decisions.actions} pods lifted and bound, of {size}")
+            raise SystemExit(f"{decisions.actions} of {size} pods ungated and bound")
         rows += [
-            (f"group of {size}, {waiting} groups wait: {what}", f"{took:.1f} ms", AIM)
+            (f"gang of {size}, {waiting} gangs wait: {what}", f"{took:.1f} ms", AIM)
             for what, took in decisions.timed.longest.items()
         ]
     return rows

@@ -1,8 +1,8 @@
-"""A gang's restart while its old pods are slow to go: no part of the new group may start.
+"""A gang's restart while its old pods terminate slowly: no part of the new gang may start.
 
-Real etcd, API server, Job controller, scheduler, manager and coscheduler; nodes without kubelets
-that have room for one such group and no second one. This program plays the kubelets' part at a
-pod's end, some time after it was asked to go.
+Etcd, API server, Job controller, scheduler, manager and coscheduler are real; nodes have no
+kubelets, and capacity for only one such gang. This program simulates the kubelets at the end of
+pods, some time after their deletion was requested.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CPU: Final = 4
 
 
 class Attempts:
-    """Pods of both attempts as a watch shows them; those that are asked to go do so in time.
+    """Pods of both attempts as a watch shows them; deleted ones terminate in time.
 
     Attributes:
-        bound: when each pod of an attempt was bound, by UID.
+        bound: time at which each pod of an attempt was bound, by UID.
         there: pods of an attempt, by UID.
-        left: how many old pods there were when the first of the new ones was bound; -1 before.
+        left: number of old pods when the first new one was bound; -1 before that.
     """
 
     def __init__(self, client: Client, tasks: aio.Supervisor, slow_s: float, seed: int) -> None:
@@ -81,7 +81,7 @@ class Attempts:
 
 
 def jobset(jobs: int, size: int) -> dict[str, Any]:
-    """All its pods are one gang, which starts again as a whole when one of them fails."""
+    """A JobSet whose pods are one gang, and which is recreated if one of them fails."""
     pod: Mapping[str, Any] = {
         "restartPolicy": "Never",
         "tolerations": [{"operator": "Exists"}],
@@ -115,16 +115,16 @@ def jobset(jobs: int, size: int) -> dict[str, Any]:
 async def measure(
     client: Client, kubeconfig: Path, log: Path, *, jobs: int, size: int, slow_s: float, seed: int
 ) -> list[tuple[str, str, str]]:
-    """One restart; rows of a table.
+    """Measure one restart; return rows of a table.
 
     Args:
-        client: of the cluster, whose scheduler and coscheduler run.
-        kubeconfig: the manager's.
-        log: file for the manager's lines.
-        jobs: Jobs of the group.
-        size: pods of a Job.
-        slow_s: a pod that is asked to go does so within that time, evenly spread.
-        seed: of these times.
+        client: client of the cluster, whose scheduler and coscheduler run.
+        kubeconfig: kubeconfig of the manager.
+        log: file for the manager's log.
+        jobs: number of Jobs of the gang.
+        size: number of pods of a Job.
+        slow_s: maximum time for a deleted pod to terminate; times are evenly distributed.
+        seed: seed of these times.
     """
     pods = jobs * size
     async with aio.supervise() as tasks, manager_process(kubeconfig, log, *FLAGS):
@@ -140,7 +140,7 @@ async def measure(
             await client.merge_patch(ChildPod, NAMESPACE, name, failed, subresource="status")
             await seen.all_bound("1", pods)
             new = seen.bound["1"].values()
-            what = f"{jobs} x {size} pods, old ones take up to {slow_s:.0f} s to go"
+            what = f"{jobs} x {size} pods, old ones take up to {slow_s:.0f} s to terminate"
             return [
                 (f"{what}: created -> all bound", f"{first_s:.1f} s", ""),
                 ("    pod failed -> all of the new group bound", f"{max(new) - began:.1f} s", ""),

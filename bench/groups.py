@@ -1,13 +1,13 @@
-"""Group scheduling (KEP-498): a big group without nodes, and a real one on a real node.
+"""Startup groups (KEP-498): a large group without nodes, and a real one on a real node.
 
-Simulated: real etcd, API server and Job controller; this program plays the kubelets and says of
-each pod that its barrier runs. Measured: the manager's CPU, its writes, and how soon after the last
-start the signal is there. Another round takes the signal and all starts back.
+Simulated: etcd, API server and Job controller are real; this program simulates the kubelets and
+reports that each pod's barrier runs. Measured: the manager's CPU, its writes, and the time from the
+last start to the signal. Each further round first removes the signal and all starts.
 
-Real: the deployed manager with its webhooks, the project's own images, a real kubelet. One pod
-cannot be scheduled at first. Measured from the moment when the API server shows that it has
-started: the signal, and the first and the last worker's first line. Three paths: ``Within``, where
-agents hold the workers' containers; ``Watch`` and ``Volume``, where an init container waits.
+Real: the deployed manager with its webhooks, the project's images, a real kubelet. One pod is
+unschedulable at first. Measured from the time at which the API server shows its start: the signal,
+and the first line of the first and the last worker. Three paths: ``Within``, where agents hold the
+workers' containers; ``Watch`` and ``Volume``, where an init container waits.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ class Signal:
             )
 
     async def wait(self, timeout_s: float = 60.0) -> float:
-        """When the signal was there (Unix time)."""
+        """Unix time of the signal."""
         await self.news.until(lambda: self.at, timeout_s)
         return self.at
 
 
 async def set_barrier(client: Client, pod: str, state: dict[str, Any]) -> None:
-    """Say of a pod what the kubelet would."""
+    """Report a pod's status in place of the kubelet."""
     status = {
         "name": keys.GROUP_INIT_CONTAINER,
         "image": "i",
@@ -140,7 +140,7 @@ async def pod_names(client: Client) -> list[str]:
 
 
 async def simulated(kubeconfig: str, jobs: int, pods: int, rounds: int, log: Path) -> None:
-    """Start a big group several times."""
+    """Start a large group several times."""
     total = jobs * pods
     client = await connect(kubeconfig=kubeconfig, qps=0)
     async with contextlib.AsyncExitStack() as stack:
@@ -161,7 +161,7 @@ async def simulated(kubeconfig: str, jobs: int, pods: int, rounds: int, log: Pat
             if time.monotonic() - began > 600:
                 raise SystemExit(f"only {len(names)} of {total} pods were created in 600 s")
         say(f"{total} pods created by the Job controller in {time.monotonic() - began:.0f} s")
-        cpu, latency, map_writes, told = [], [], [], []
+        cpu, latency, map_writes, changes = [], [], [], []
         for number in range(rounds):
             await asyncio.sleep(SETTLE_S)
             manager.mark()
@@ -177,7 +177,7 @@ async def simulated(kubeconfig: str, jobs: int, pods: int, rounds: int, log: Pat
             await asyncio.sleep(1.0)
             cpu.append(manager.cpu())
             map_writes.append(len(signal.map_versions))
-            told.append(len(signal.conditions) - before)
+            changes.append(len(signal.conditions) - before)
             say(
                 f"round {number + 1}: cpu {cpu[-1]:.2f} s, signal after {latency[-1]:.0f} ms, "
                 f"{map_writes[-1]} writes of the ConfigMap"
@@ -197,16 +197,16 @@ async def simulated(kubeconfig: str, jobs: int, pods: int, rounds: int, log: Pat
                 ("memory without pods", f"{empty_mb:.0f} MB", ""),
                 ("last start -> signal stored", spread(latency, " ms", 0), "<= 80 ms"),
                 ("writes of the ConfigMap", spread(map_writes, "", 0), "1, and progress"),
-                ("changes of conditions", spread(told, "", 0), "O(1)"),
+                ("changes of conditions", spread(changes, "", 0), "O(1)"),
             ],
         )
 
 
 class RealPods:
-    """When each pod was first shown by the API server to have started (Unix time).
+    """Unix times at which the API server first showed the start of each pod.
 
     Args:
-        within: whether its worker's container says so, and not an init container.
+        within: if true, the start is that of the worker's container, else of an init container.
     """
 
     def __init__(self, *, within: bool) -> None:
@@ -236,7 +236,7 @@ class RealPods:
 
 
 def line_time(folders: list[Path], pod: tuple[str, str], container: str, text: str) -> float:
-    """When a container printed a line with that text (Unix time); 0 if it did not."""
+    """Unix time at which a container printed a line with that text; 0 if it did not."""
     for folder in folders:
         for path in folder.glob(f"{NAMESPACE}_{pod[0]}_{pod[1]}/{container}/*.log"):
             for line in path.read_text().splitlines():
@@ -259,7 +259,7 @@ async def until_gone(client: Client) -> None:
 async def real_once(
     client: Client, cluster: Cluster, signal: Signal, pods: int, path: str, token: dict[str, Any]
 ) -> tuple[float, float, float, float]:
-    """Gather one group; seconds from the last start to the steps of :data:`STEPS`."""
+    """Start one group; return seconds from the last start to the steps of :data:`STEPS`."""
     (node,) = (await client.list_page(Node)).items
 
     async def label(value: str | None) -> None:
@@ -293,13 +293,13 @@ async def real_once(
         await client.delete(JobSet, NAMESPACE, NAME, propagation="Foreground")
         await seen.news.until(lambda: not seen.at_barrier, 120)
         await until_gone(client)
-    # The shell of the path Volume says nothing; its barriers open just before their workers start.
+    # The shell of the path Volume prints nothing; barriers open just before workers start.
     gone = max(open_) - last if all(open_) else float("nan")
     return signalled - last, gone, min(lines) - last, max(lines) - last
 
 
 async def real(cluster: Cluster, pods: int, rounds: int, slow_rounds: int) -> None:
-    """Both paths on a real node."""
+    """Measure all paths on a real node."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(client.aclose)
@@ -339,7 +339,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("simulated", "real"), action="append")
     parser.add_argument("--size", default="50x100", metavar="JOBSxPODS", help="default 50x100")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pods", type=int, default=16, help="real ones; default 16")
+    parser.add_argument("--pods", type=int, default=16, help="number of real pods; default 16")
     parser.add_argument("--volume-rounds", type=int, default=2, help="each takes over a minute")
     options = parser.parse_args()
     parts = options.part or ["simulated", "real"]

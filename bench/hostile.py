@@ -1,9 +1,9 @@
-"""CPU cost of the largest objects that etcd takes, for the loop in one go; no cluster, CPU time.
+"""Longest block of the loop by the largest objects that etcd accepts; no cluster, CPU time.
 
-Objects of 1.5 MB and less, each of a shape that costs much (``support.admission.hostile``), go
-through both admission handlers, with a creation and an update, and through all planners of JobSets.
-What is measured is the longest part between two turns of the loop, in CPU time of all threads.
-The ratio is that to an object of half the size: 2 is linear, 4 is quadratic.
+Objects of up to 1.5 MB, each of an expensive shape (``support.admission.hostile``), are passed to
+both admission handlers, as a creation and an update, and to all planners of JobSets. Measured is
+the longest part between two turns of the loop, in CPU time of all threads. The ratio is that to an
+object of half the size: 2 is linear, 4 is quadratic.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class NoClaims:
 
 
 def longest_part(handled: Coroutine[Any, Any, object]) -> float:
-    """CPU time in milliseconds for which a handler keeps the loop from its next turn.
+    """CPU time in milliseconds for which a handler blocks the loop.
 
-    That of all threads of the process counts: large objects are processed in a thread, and the loop
-    waits until the interpreter is given back.
+    All threads of the process count: large objects are processed in a thread, and the loop waits
+    for the interpreter's lock.
     """
 
     async def run() -> float:
@@ -96,7 +96,7 @@ def resumed(jobset: hostile.Json) -> list[Steps]:
 
 
 def planned(seen: ObservedJobSet) -> Callable[[], object]:
-    """The planner of Jobs, without any memory."""
+    """The planner of Jobs, without earlier observations."""
     return lambda: plan_jobs(seen, JobsMemory(), NOW)
 
 
@@ -118,7 +118,7 @@ def timed(call: Callable[[], object]) -> Callable[[], float]:
 
 
 def steps(jobset: hostile.Json) -> Iterator[Steps]:
-    """All that the loop does with one object; each call gives the longest step in milliseconds."""
+    """Everything that the loop does with an object; each call returns its longest step in ms."""
     yield from admitted("CREATE", jobset)
     yield from resumed(jobset)
     for state in STATES:
@@ -127,7 +127,7 @@ def steps(jobset: hostile.Json) -> Iterator[Steps]:
 
 
 def measured(jobset: hostile.Json) -> dict[str, float]:
-    """The longest step of each in milliseconds, the least of two calls."""
+    """The longest step of each in milliseconds, the minimum of two calls."""
     gc.collect()
     return {name: min(call(), call()) for name, call in steps(jobset)}
 

@@ -1,9 +1,9 @@
-"""The images: how large they are, and how long a process from one takes to be of use.
+"""Size of the images, and start-up time of their processes.
 
-Built as a release builds them. Programs are started from the image's own files (its interpreter,
-its libraries by its own loader, its bytecode), unpacked into a folder: the manager until its
-readiness probe succeeds, the agent until the API server has stored its epoch (see ``agent.py``).
-What a node adds (fetching, unpacking, making a container) is in ``real_pods.py``.
+They are built as for a release. Programs are started from the image's files (its interpreter, its
+libraries by its own loader, its bytecode), unpacked into a folder: the manager until its readiness
+probe succeeds, the agent until the API server has stored its epoch (see ``agent.py``). The cost of
+a node (pulling, unpacking, creating a container) is measured by ``real_pods.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Row = tuple[str, str, str]
 
 
 def unpack(archive: Path, root: Path) -> list[int]:
-    """Put an image's files into the folder ``root``; the compressed sizes of its layers."""
+    """Unpack an image into the folder ``root``; return the compressed sizes of its layers."""
     sizes = []
     with tarfile.open(archive) as tar:
 
@@ -52,7 +52,7 @@ def unpack(archive: Path, root: Path) -> list[int]:
 
 
 def command(name: str, root: Path) -> tuple[list[str], dict[str, str]]:
-    """How to run an image's program from its unpacked files, and with what environment."""
+    """Command and environment that run an image's program from its unpacked files."""
     target = read_target(ROOT / "Containerfile", name)
     folders = sorted({path.parent for path in (root / "lib").rglob("*.so*")})
     libraries = ":".join(map(str, [*folders, root / "usr/lib/x86_64-linux-gnu"]))
@@ -68,7 +68,7 @@ async def manager_ready(kubeconfig: Path, words: list[str], env: Mapping[str, st
     words = [*words, "manager", "--kubeconfig", str(kubeconfig), "--metrics-bind-address=0"]
     words += [f"--health-probe-bind-address=127.0.0.1:{port}", "--leader-elect=false"]
     began = time.perf_counter()
-    process = subprocess.Popen(  # noqa: ASYNC220 - the shortest way, and it does not wait
+    process = subprocess.Popen(  # noqa: ASYNC220 - the fastest way, and it does not block
         words, env=dict(env), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
@@ -96,7 +96,7 @@ async def ready(port: int) -> bool:
 async def managers(
     kubeconfig: Path, words: list[str], env: Mapping[str, str], count: int
 ) -> list[float]:
-    """Time several starts in turn; the first, which warms the machine, is left out."""
+    """Time several alternating starts; the first one, which warms caches, is left out."""
     async with connected(kubeconfig) as client:
         await install_crd(client)
     times = [await manager_ready(kubeconfig, words, env) for _ in range(count + 1)]
@@ -104,7 +104,7 @@ async def managers(
 
 
 def sizes(name: str, built: project.Built, layers: list[int], aim: int) -> list[Row]:
-    """Sizes of what a node fetches and of what it stores."""
+    """Rows with the sizes that a node pulls and stores."""
     parts = " + ".join(f"{size / 1e6:.1f}" for size in layers)
     return [
         (f"{name}: compressed, MB", f"{built.bytes / 1e6:.1f} ({parts})", f"<= {aim}"),

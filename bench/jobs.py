@@ -1,8 +1,9 @@
-"""1,000 Jobs created, and recreated after a failure: the manager against a bare loop.
+"""Creation of 1,000 Jobs, and their recreation after a failure: the manager and a bare loop.
 
-The bare loop sends the same requests (the bodies are those the manager sent) on raw aiohttp with as
-many in flight, and does nothing else: no cache, no queue, no decisions. Real etcd, API server, Job
-controller and garbage collector; the Jobs have parallelism 0, so that pods do not blur the figures.
+The bare loop sends the same requests (with the manager's bodies) by raw aiohttp with the same
+number in flight, and does nothing else: no cache, no queue, no decisions. Etcd, API server, Job
+controller and garbage collector are real; the Jobs have parallelism 0, so that pods do not affect
+the figures.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from support.patience import News
 
 
 class JobWatch:
-    """Which Jobs of a namespace there are."""
+    """Existing Jobs of a namespace."""
 
     def __init__(self) -> None:
         self.live: dict[str, str] = {}
@@ -65,7 +66,7 @@ class JobWatch:
 
 
 async def bodies_of(client: Client, namespace: str) -> list[dict]:
-    """Requests of the manager, as far as the stored objects show them."""
+    """Requests of the manager, derived from the stored objects."""
     answer = await client.raw(HttpRequest(method="GET", path=JOBS_PATH.format(namespace)))
     return [as_sent(item) for item in msgspec.json.decode(answer.body)["items"]]
 
@@ -100,7 +101,7 @@ def job_template() -> dict:
 async def by_manager(
     client: Client, kubeconfig: str, namespace: str, count: int, log: Path
 ) -> dict[str, float]:
-    """Create and recreate through the manager; wall and CPU seconds."""
+    """Create and recreate through the manager; return wall and CPU seconds."""
     async with contextlib.AsyncExitStack() as stack:
         manager = await stack.enter_async_context(manager_process(kubeconfig, log))
         watch = JobWatch()
@@ -153,7 +154,7 @@ async def by_manager(
 async def by_bare_loop(
     client: Client, kubeconfig: str, namespace: str, bodies: list[bytes], names: list[str]
 ) -> dict[str, float]:
-    """Create and recreate by the bare loop; wall seconds."""
+    """Create and recreate by the bare loop; return wall seconds."""
     count = len(bodies)
     by_name = dict(zip(names, bodies, strict=True))
     bare = BareLoop(kubeconfig)

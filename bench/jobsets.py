@@ -1,8 +1,9 @@
-"""200 JobSets of 10 Jobs created at once: the manager against a bare loop of the same requests.
+"""Creation of 200 JobSets of 10 Jobs: the manager and a bare loop of the same requests.
 
-Real etcd and API server, and no Job controller unless it is asked for: its own requests would blur
-the figures. Each JobSet costs its creation, a Service, its Jobs and one status write; the bare loop
-sends just those, each JobSet's in that order and all JobSets at once, on as many connections.
+Etcd and API server are real. There is no Job controller by default: its requests would affect the
+figures. Each JobSet costs its creation, a Service, its Jobs and one status write; the bare loop
+sends exactly these, in that order for each JobSet and for all JobSets simultaneously, on as many
+connections.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 SERVICES_PATH = "/api/v1/namespaces/{}/services"
 SETTLE_S = 3.0
 LIMITS = (500, 0)
-"""Requests a second that the manager allows itself: its default (with a burst of 500), and none."""
+"""The manager's limits of requests per second: its default (with a burst of 500), and none."""
 
 
 def small_jobset(name: str, jobs: int, parallelism: int) -> dict:
@@ -59,15 +60,15 @@ def small_jobset(name: str, jobs: int, parallelism: int) -> dict:
 
 
 class StatusWatch:
-    """Which JobSets have a status."""
+    """JobSets that have a status."""
 
     def __init__(self, watch: JobWatch) -> None:
-        self.told: set[str] = set()
+        self.seen: set[str] = set()
         self.watch = watch
 
     def note(self, obj: JobSet, gone: bool) -> None:
         if not gone and obj.status.replicated_jobs_status:
-            self.told.add(obj.metadata.name)
+            self.seen.add(obj.metadata.name)
         self.watch.news.set()
 
 
@@ -89,7 +90,7 @@ async def by_name(client: Client, path: str) -> dict[str, dict]:
 
 
 def writes(metrics_port: int) -> int:
-    """How many writes the manager has sent so far, its own Lease's apart."""
+    """Number of the manager's writes so far, except those of its Lease."""
     url = f"http://127.0.0.1:{metrics_port}/metrics"
     with urllib.request.urlopen(url, timeout=5) as answer:
         lines = answer.read().decode().splitlines()
@@ -104,7 +105,7 @@ def writes(metrics_port: int) -> int:
 
 @attrs.frozen
 class Setup:
-    """Against what, and how, the manager runs."""
+    """Cluster and settings of the manager."""
 
     kubeconfig: str
     log: Path
@@ -114,7 +115,7 @@ class Setup:
 async def by_manager(
     client: Client, setup: Setup, namespace: str, bodies: list[dict], *, jobs: int, qps: int
 ) -> dict[str, float]:
-    """Create all JobSets and let the manager, with this limit of its own, do the rest."""
+    """Create all JobSets, and wait for the manager with this limit."""
     count = len(bodies)
     async with contextlib.AsyncExitStack() as stack:
         port = free_port()
@@ -136,7 +137,7 @@ async def by_manager(
         )
         posted = time.monotonic() - start
         jobs_there = await watch.wait(lambda: len(watch.live) == count * jobs, "all Jobs") - start
-        all_there = await watch.wait(lambda: len(statuses.told) == count, "statuses") - start
+        all_there = await watch.wait(lambda: len(statuses.seen) == count, "statuses") - start
         cpu = manager.cpu()
         await asyncio.sleep(SETTLE_S)
         return {
@@ -149,7 +150,7 @@ async def by_manager(
 async def by_bare_loop(
     client: Client, kubeconfig: str, namespace: str, sets: list[tuple[bytes, ...]], jobs: int
 ) -> dict[str, float]:
-    """The same requests; ``sets``: JobSet, Service, status and Jobs of each."""
+    """Send the same requests; ``sets``: JobSet, Service, status and Jobs of each."""
     bare = BareLoop(kubeconfig)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(bare.close)
@@ -170,12 +171,12 @@ async def by_bare_loop(
         for number, (own, service, status, *rest) in enumerate(sets):
             tasks.start(one(f"js-{number}", own, service, status, *rest), name="jobset")
         await watch.wait(lambda: len(watch.live) == len(sets) * jobs, "all Jobs")
-        wall = await watch.wait(lambda: len(statuses.told) == len(sets), "statuses") - start
+        wall = await watch.wait(lambda: len(statuses.seen) == len(sets), "statuses") - start
         return {"wall": wall}
 
 
 async def as_requests(client: Client, namespace: str, bodies: list[dict]) -> list[tuple]:
-    """Return the cost of each JobSet, by what is stored now."""
+    """Return the requests of each JobSet, derived from the stored objects."""
     jobs = await by_name(client, JOBS_PATH.format(namespace))
     services = await by_name(client, SERVICES_PATH.format(namespace))
     stored = await by_name(client, JOBSETS_PATH.format(namespace))
@@ -199,14 +200,14 @@ async def as_requests(client: Client, namespace: str, bodies: list[dict]) -> lis
 
 
 async def remove(client: Client, namespace: str) -> None:
-    """Leave the API server as it was, without waiting for a garbage collector."""
+    """Delete everything without waiting for a garbage collector."""
     for path in (JOBS_PATH, JOBSETS_PATH):
         url = f"{path.format(namespace)}?propagationPolicy=Background"
         await client.raw(HttpRequest(method="DELETE", path=url))
 
 
 async def measure(setup: Setup, count: int, jobs: int, rounds: int) -> None:
-    # Without a Job controller no pods come of it, and Jobs that want one are not ready at once.
+    # Without a Job controller there are no pods, and Jobs with parallelism 1 are not ready yet.
     parallelism = int(not setup.job_controller)
     client = await connect(kubeconfig=setup.kubeconfig, qps=0)
     ours: dict[int, list[dict[str, float]]] = {qps: [] for qps in LIMITS}
@@ -231,13 +232,13 @@ async def measure(setup: Setup, count: int, jobs: int, rounds: int) -> None:
     rows = [("bare loop: wall", spread(bare, " s"), "")]
     for qps, results in ours.items():
         rows += figures(qps, results, bare, count * (jobs + 2))
-    table(f"{count} JobSets of {jobs} Jobs at once, {rounds} rounds, min/median/max", rows)
+    table(f"{count} JobSets of {jobs} Jobs, {rounds} rounds, min/median/max", rows)
 
 
 def figures(
     qps: int, results: list[dict[str, float]], bare: list[float], least: int
 ) -> list[tuple[str, str, str]]:
-    """The rows of one limit; ``least``: how many writes it cannot do without."""
+    """Return the rows of one limit; ``least``: minimum number of writes."""
 
     def column(key: str, unit: str = " s", digits: int = 2) -> str:
         return spread([each[key] for each in results], unit, digits)
@@ -263,7 +264,7 @@ def main() -> None:
     parser.add_argument("--jobsets", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--job-controller", action="store_true", help="run one beside it")
+    parser.add_argument("--job-controller", action="store_true", help="also run a Job controller")
     options = parser.parse_args()
     with (
         TemporaryDirectory(prefix="jobsetpy-bench-") as folder,

@@ -1,15 +1,14 @@
-"""Pods deleted or failed at random, on a real API server and Job controller; nodes are played.
+"""Random deletions and failures of pods, with a real API server and Job controller.
 
-``--deletions`` pods in ``--groups`` JobSets that restart in place are deleted, one to three at a
-time; with ``--failures`` that share of them fails without being deleted (137). Workers that are
-deleted end with 0, 1, 137 or 143, after 0.2 to 1.5 s. With ``--faults`` JobSets are suspended and
-resumed now and then, and the manager is killed and started again; workers that leave meanwhile end
-after that. After each round all pods have to be there again, each index once. ``--restart-backoff``
-is the manager's; its default makes the groups wait between restarts.
+Nodes are simulated. ``--deletions`` pods in ``--groups`` JobSets that restart in place are deleted,
+one to three at a time; with ``--failures``, that share of them fails without deletion (137).
+Deleted workers exit with 0, 1, 137 or 143 after 0.2 to 1.5 s. With ``--faults``, JobSets are
+suspended and resumed from time to time, and the manager is killed and started again; workers that
+leave meanwhile exit after that. After each round all pods must exist again, each index once.
+``--restart-backoff`` is that of the manager; its default delays restarts.
 
-It prints the time from a deletion to a running replacement, and what the Jobs have counted. It
-fails if two pods of one index ever ran at the same time, or if a group does not come together
-again.
+The benchmark prints the time from a deletion to a running replacement, and the Jobs' counters. It
+fails if two pods of one index ever ran simultaneously, or if a group does not restart completely.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Run:
         self.may_end.set()
 
     async def group(self, number: int) -> PlayedGroup:
-        """Delete pods of one JobSet until all groups together have lost enough of them."""
+        """Delete pods of one JobSet until all groups together have lost the requested number."""
         size = self.options.jobs * self.options.pods
         one = PlayedGroup(self.client, NAMESPACE, f"g{number}")
         one.draw = lambda: (self.random.choice(CODES), self.random.uniform(0.2, 1.5))
@@ -85,7 +84,7 @@ class Run:
             await asyncio.sleep(self.random.uniform(0, 2))
 
     async def kill(self, manager: ManagerProcess) -> None:
-        """Kill the manager now and then, and start it again."""
+        """Kill and restart the manager from time to time."""
         while True:
             await asyncio.sleep(self.random.uniform(10, 40))
             self.kills += 1
@@ -108,7 +107,7 @@ async def counted(client: Client, failures: int) -> list[Job]:
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Run all groups at the same time; the exit code."""
+    """Run all groups simultaneously; return the exit code."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     await create_namespace(client, NAMESPACE)
@@ -150,16 +149,16 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Run the benchmark; the exit code."""
+    """Run the benchmark; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--deletions", type=int, default=200)
-    parser.add_argument("--failures", type=float, default=0.0, help="share of them, see above")
+    parser.add_argument("--failures", type=float, default=0.0, help="share that fails instead")
     parser.add_argument("--groups", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--pods", type=int, default=4, help="of each Job")
+    parser.add_argument("--pods", type=int, default=4, help="number of pods of each Job")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--restart-backoff", default="", help="see above, such as 0s")
-    parser.add_argument("--faults", action="store_true", help="see above")
+    parser.add_argument("--restart-backoff", default="", help="of the manager, such as 0s")
+    parser.add_argument("--faults", action="store_true", help="suspend JobSets, kill the manager")
     options = parser.parse_args()
     with Cluster() as cluster:
         return asyncio.run(run(cluster, options))

@@ -1,16 +1,16 @@
-"""The same small controller on this runtime, kopf and controller-runtime, against real servers.
+"""The same small controller on this runtime, kopf and controller-runtime, with real servers.
 
-Each ConfigMap of a namespace gets an annotation that says what its data says. In a round each
-program finds a number of objects without it; then objects are changed at a fixed rate. Programs
-are those of ``library_programs``, with what their libraries take for granted, except that no client
-limits its requests, and that controller-runtime has as many workers as ours.
+Each ConfigMap of a namespace gets an annotation with a value from its data. In a round each program
+starts with a number of objects without it; then objects are changed at a fixed rate. The programs
+in ``library_programs`` use their libraries' defaults, except that no client limits its requests,
+and that controller-runtime has as many workers as ours.
 
-kopf comes from PyPI into a venv, controller-runtime is built of its Go module: both are made on the
-first run and kept in the user's cache. CPU counts from the start of the process, its imports
-included; that of the start alone is measured by a process with one object. Each program has run
-once before, so that all find their bytecode compiled, as it is where a package was installed.
-Requests are those of the API server's own metrics. The time from a change to its write is that
-between the two events of a watch by the benchmark.
+kopf is installed from PyPI into a venv, controller-runtime is built from its Go module; both on the
+first run, and kept in the user's cache. CPU counts from the start of the process, including
+imports; a process with one object measures the start alone. Each program has run once before, so
+that its bytecode is compiled, as after an installation. Requests are counted by the API server's
+metrics. The time from a change to its write is that between the two events of a watch by the
+benchmark.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Running:
         return memory_mb(self.process.pid, field)
 
     async def settled(self) -> None:
-        """Return when it has used next to no CPU for a second."""
+        """Return when it has used almost no CPU for a second."""
         before = self.cpu()
         for _ in range(60):
             await asyncio.sleep(1.0)
@@ -182,7 +182,7 @@ async def running(program: Program, namespace: str, log: Path) -> AsyncIterator[
 
 
 class Watcher:
-    """When each object was seen to change, and to have been written, by one watch."""
+    """Times at which a watch showed the change and the write of each object."""
 
     def __init__(self, client: rt.Client, namespace: str) -> None:
         self._client = client
@@ -250,7 +250,7 @@ async def requests_by_kind(
 
 
 async def start_alone(client: rt.Client, program: Program, namespace: str, log: Path) -> float:
-    """CPU seconds of a process that finds one object, in a namespace that is made for it."""
+    """CPU seconds of a process with one object, in a new namespace."""
     await create_namespace(client, namespace)
     body = {"metadata": {"name": "only"}, "data": {"value": "first"}}
     await client.create(rt.ConfigMap, namespace, body)
@@ -313,7 +313,7 @@ async def one_round(
 async def changes(
     client: rt.Client, watcher: Watcher, namespace: str, options: argparse.Namespace
 ) -> None:
-    """Change objects at fixed moments, whether or not earlier ones have been answered."""
+    """Change objects at fixed times, without waiting for earlier answers."""
     begin = time.monotonic() + 0.1
     count = int(options.rate * options.seconds)
 
@@ -334,7 +334,7 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def report(title: str, found: dict[str, list[Figures]]) -> None:
-    """One markdown table: medians, and what the first library's are of the others'."""
+    """Print a markdown table: medians, and the ratios of the first library's to the others'."""
 
     def middle(runs: list[Figures], of: str) -> float:
         return statistics.median(getattr(run, of) for run in runs)
@@ -421,7 +421,7 @@ def main() -> None:
         type=int,
         nargs="+",
         default=[DEFAULT_WORKERS],
-        help="of ours and of controller-runtime",
+        help="number of workers of ours and of controller-runtime",
     )
     parser.add_argument("--rate", type=float, default=50.0, help="changes a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long; 0 for not at all")

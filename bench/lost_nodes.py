@@ -1,9 +1,9 @@
-"""A node is lost under a group of real pods on two nodes: seconds until all workers run again.
+"""Loss of a node with some of a group's real pods: seconds until all workers run again.
 
-Real kubelets and Kubernetes' own node monitoring; the node's power is cut (all its processes end at
-once) and it does not come back. The manager runs beside the cluster, as a process of its own. With
-Kubernetes' defaults the group does not run again: after ``--wait`` seconds the node is marked as
-out of service, and it is measured from there.
+There are two nodes with real kubelets, and Kubernetes' own node monitoring. A node fails (all its
+processes end immediately) and does not return. The manager runs outside of the cluster, as a
+separate process. With Kubernetes' defaults the group does not run again: after ``--wait`` seconds
+the node is marked as out of service, and the time is measured from there.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class GoingPod:
 
 @attrs.frozen
 class Mode:
-    """How a group's pods are given up.
+    """Settings with which a group's pods are given up.
 
     Args:
         deadline: the JobSet's annotation, "" for none.
-        grace_s: of its pods.
-        arguments: of the controller manager.
+        grace_s: grace period of its pods.
+        arguments: arguments of the controller manager.
     """
 
     deadline: str
@@ -73,7 +73,7 @@ MODES = {
 
 
 async def until(what: Callable[[], Any], limit_s: float) -> float:
-    """When something is true of what is read, on the wall clock; 0 if it never is."""
+    """Wall-clock time at which a condition on a read object is true; 0 if it never is."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if await what():
@@ -85,7 +85,7 @@ async def until(what: Callable[[], Any], limit_s: float) -> float:
 async def lose_node(
     client: Client, cluster: Cluster, timeline: Timeline, pods: int, wait_s: float
 ) -> dict[str, float]:
-    """Cut a node's power; when what happened, in seconds since."""
+    """Stop a node; return the time of each later event, in seconds since."""
     nodes = await placed(client)
     say(f"pods by node: {nodes}; cutting the power of {LOST}")
     before = {story.uid for story in timeline.pods.values()}
@@ -129,7 +129,7 @@ async def lose_node(
         done = await until(replaced, wait_s)
     if not done:
         at["still waiting"] = time.time() - began
-        say(f"nothing came back within {wait_s:.0f} s: the taint out-of-service")
+        say(f"no worker restarted within {wait_s:.0f} s: setting the taint out-of-service")
         node = await client.list_page(TaintedNode, field_selector=f"metadata.name={LOST}")
         taints = [*node.items[0].spec["taints"], OUT_OF_SERVICE]
         await client.merge_patch(LabelledNode, "", LOST, {"spec": {"taints": taints}})
@@ -153,7 +153,7 @@ class TaintedNode:
 
 
 async def placed(client: Client) -> dict[str, int]:
-    """How many pods each node has."""
+    """Return the number of pods of each node."""
     from jobsetpy.api.core import Pod
 
     counts: dict[str, int] = {}
@@ -163,7 +163,7 @@ async def placed(client: Client) -> dict[str, int]:
 
 
 async def run(cluster: Cluster, mode: Mode, pods: int, wait_s: float) -> dict[str, float]:
-    """One loss."""
+    """Measure the loss of a node."""
     async with connected(cluster.kubeconfig) as client:
         await install_crd(client)
         with tempfile.TemporaryDirectory() as folder:
@@ -179,9 +179,9 @@ async def run(cluster: Cluster, mode: Mode, pods: int, wait_s: float) -> dict[st
                 if mode.deadline:
                     notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: mode.deadline}
                     gang["metadata"]["annotations"] = notes
-                with contextlib.suppress(TimeoutError):  # the end waits for the lost node's pods
+                with contextlib.suppress(TimeoutError):  # clean-up waits for the lost node's pods
                     async with run_gang(client, gang, pods, pod_log_folders(cluster)) as timeline:
-                        await asyncio.sleep(15)  # the kubelets' heartbeats are at any phase
+                        await asyncio.sleep(15)  # heartbeats of kubelets get a random phase
                         found = await lose_node(client, cluster, timeline, pods, wait_s)
                 return found
 
@@ -191,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pods", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--wait", type=float, default=400.0, help="for pods to be replaced")
+    parser.add_argument("--wait", type=float, default=400.0, help="timeout for new pods")
     parser.add_argument("--modes", default=",".join(MODES), help="default %(default)s")
     options = parser.parse_args()
     rows = []

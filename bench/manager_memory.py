@@ -1,8 +1,8 @@
-"""Memory of a whole manager by the number of pods it caches: what limit a container needs.
+"""Memory of a manager by its number of cached pods, to set the container's limit.
 
-A real API server; pods are made without a Job controller. Besides the memory at rest, the highest
-point of a start with all of them there, which is when lists are decoded: a limit has to leave room
-for that. Webhooks are served, as in the default installation.
+With a real API server; pods are created without a Job controller. Measured are the memory at rest
+and the maximum during a start with all pods, when lists are decoded: the limit must allow for that.
+Webhooks are served, as in the default installation.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The Memcached example next to the same operator on kopf, against a real API server.
+"""The Memcached example and the same operator on kopf, with a real API server.
 
-Each program finds a number of Memcacheds, and has to create a Deployment, a Service and an address
-for each and to write its status. Then a field of each Memcached is changed, then a field of each
-Deployment is changed by another client, which has to be set back. No Deployment controller runs,
-so that all requests and all CPU are the programs' own.
+Each program starts with a number of Memcacheds. For each it must create a Deployment, a Service and
+an address, and write its status. Then a field of each Memcached is changed; then another client
+changes a field of each Deployment, which must be reverted. No Deployment controller runs, so that
+all requests and all CPU are the programs' own.
 
 The program on kopf uses the official ``kubernetes`` client, as the tutorials of kopf do, with its
 default settings; ours runs without a limit of requests. CPU counts from the start of the process,
-its imports included.
+including imports.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEPLOYMENT = rt.unstructured(rt.Deployment.RESOURCE)
 
 
 class Operator(Program):
-    """How one of the two operators is started."""
+    """Command that starts one of the two operators."""
 
     def command(self, namespace: str) -> list[str | Path]:
         if self.library == "kopf":
@@ -112,7 +112,7 @@ async def one_run(
             check: Callable[[], Awaitable[bool]],
             own: str = "",
         ) -> None:
-            """Wait for its end; ``own`` is the kind of this benchmark's requests, one an object."""
+            """Wait for the phase's end; ``own``: this benchmark's requests, one per object."""
             nonlocal before
             begun, cpu = since
             await eventually(check, LIMIT_S, poll_s=0.1)
@@ -143,7 +143,7 @@ async def one_run(
 
 
 def report(found: dict[str, list[Run]], count: int) -> None:
-    """Print one markdown table: least, median and greatest of all rounds; requests of the last."""
+    """Print a markdown table: minimum, median, maximum of all rounds; requests of the last one."""
 
     def spread(values: list[float], digits: int = 1) -> str:
         shown = (min(values), statistics.median(values), max(values))

@@ -1,9 +1,8 @@
-"""Memory of one cached pod: what a manager holds for each pod of its JobSets.
+"""Memory of a manager for each cached pod of its JobSets.
 
 Full pod objects (about 5 kB of JSON, as an API server sends them) are decoded as in the informer
-and put into a store like the pod informer's, whose index is the JobSet: epochs are counted in a
-ledger that grows with Jobs, not pods. Counted by tracemalloc: what Python allocates for a pod, all
-told.
+and added to a store like the pod informer's, whose index is the JobSet: epochs are counted in a
+ledger that grows with Jobs, not pods. tracemalloc counts all memory that Python allocates.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def pod_json(job: int, index: int) -> bytes:
 
 
 def measure(cls: type, indexes: list, tallies: list, count: int = 5000) -> float:
-    """Bytes allocated for each object in a store of ``count``."""
+    """Return the bytes allocated per object in a store of ``count`` objects."""
     decoder = msgspec.json.Decoder(cls)
     payloads = [pod_json(i // 100, i % 100) for i in range(count)]
     writer = StoreWriter(cls, indexes=indexes, tallies=tallies)

@@ -1,9 +1,9 @@
-"""Exclusive placement of 20 Jobs of 16 pods on 20 racks: followers held by gates, or refused.
+"""Exclusive placement of 20 Jobs of 16 pods on 20 racks, with gated or refused followers.
 
-Real etcd, API server, Job controller, scheduler and webhooks; the nodes have no kubelets, so pods
-are bound and stay. "Refused" is what controllers without gates do: the Job controller creates a
-follower again and again until its leader has a node, later and later. In the second part the nodes
-come 20 s after the JobSet, as from a cluster autoscaler, and time counts from then.
+Etcd, API server, Job controller, scheduler and webhooks are real; the nodes have no kubelets, so
+pods stay bound. "Refused" is the behaviour of controllers without gates: the Job controller retries
+the creation of a follower, with increasing delays, until its leader has a node. In the second part
+nodes are created 20 s after the JobSet, as by a cluster autoscaler, and time counts from then.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def manager(client: Client, port: int, *, gates: bool):
 
 
 async def pod_requests(client: Client) -> Counter[str]:
-    """Counters of the API server: requests for pods by verb, and creations it refused."""
+    """Counters of the API server: requests for pods by verb, and refused creations."""
     answer = await client.raw(HttpRequest(method="GET", path="/metrics"))
     found: Counter[str] = Counter()
     for line in answer.body.decode().splitlines():
@@ -91,7 +91,7 @@ async def pod_requests(client: Client) -> Counter[str]:
 
 
 async def one(admin: Client, requests: Requests, namespace: str, options, wait_s: float):
-    """Place everything once; seconds and requests."""
+    """Place everything once; return seconds and requests."""
     count = options.jobs * options.pods
     bound: dict[str, float] = {}
     leaders: dict[str, float] = {}
@@ -136,7 +136,7 @@ async def one(admin: Client, requests: Requests, namespace: str, options, wait_s
 
 
 async def make_racks(client: Client, pool: str, count: int) -> None:
-    """Two nodes for each of ``count`` racks, all at once."""
+    """Create two nodes for each of ``count`` racks simultaneously."""
     await in_parallel(
         count,
         [
@@ -149,7 +149,7 @@ async def make_racks(client: Client, pool: str, count: int) -> None:
 async def measure(
     kubeconfig: str, options, wait_s: float, rows: list[tuple[str, str, str]]
 ) -> None:
-    """All rounds, with and without gates in turn."""
+    """Run all rounds, alternating with and without gates."""
     admin = await connect(kubeconfig=kubeconfig, qps=0)
     requests = Requests()
     own = await connect(kubeconfig=kubeconfig, qps=0, observer=requests)
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--pods", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--late", type=float, default=20.0, help="seconds after which nodes come")
+    parser.add_argument("--late", type=float, default=20.0, help="delay of the nodes, in seconds")
     options = parser.parse_args()
     rows: list[tuple[str, str, str]] = []
     crd = Path(ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")

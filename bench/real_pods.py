@@ -1,7 +1,7 @@
-"""Restarts of real pods on one real node: time until all workers run again, three ways.
+"""Restarts of real pods on a real node, in three ways: time until all workers run again.
 
-The project's own images and manifests, a real kubelet; each round ends one worker with SIGKILL.
-``recreate`` is the same gang without agents, whose Jobs are all recreated.
+With the project's images and manifests and a real kubelet; each round kills one worker with
+SIGKILL. ``recreate`` uses the same JobSet without agents, whose Jobs are all recreated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AIMS = {("sidecar", 16): 4.5, ("supervisor", 16): 0.3, ("supervisor", 40): 0.6}
 
 @attrs.frozen
 class Mode:
-    """A way to restart: the gang's manifest, and one restart of it."""
+    """A way to restart: the JobSet's manifest, and the function for one restart."""
 
     jobset: Callable[[str, int], dict[str, Any]]
     restart: Callable[[Timeline, int], Awaitable[Restart]]
@@ -110,7 +110,7 @@ def _gang(text: str) -> tuple[str, int]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pods", type=int, default=16, help="where a mode says none (default 16)")
+    parser.add_argument("--pods", type=int, default=16, help="pods of a MODE alone (default 16)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--modes",

@@ -1,9 +1,9 @@
-"""One in-place restart of a big JobSet, seen from the manager.
+"""Restart in place of a large JobSet, measured at the manager.
 
-Real etcd, API server and Job controller; no nodes, so the pods stay Pending and this program
-plays the agents: it patches each pod's epoch, as many at a time as the API server takes. Measured
-for each restart: the manager's CPU and memory, how soon after the first new epoch the old one is
-deprecated, how soon after the last one the new one is synced, and how many status writes it took.
+Etcd, API server and Job controller are real; without nodes, the pods stay Pending, and this program
+simulates the agents: it patches each pod's epoch as fast as the API server allows. Measured for
+each restart: the manager's CPU and memory, the time from the first new epoch until the old one is
+deprecated, the time from the last one until the new one is synced, and the number of status writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAMESPACE = "bench"
 
 
 class JobSetWatch:
-    """Notes when each epoch first shows in the status, and every version that was written."""
+    """Records when each epoch first appears in the status, and every version that was written."""
 
     def __init__(self) -> None:
         self.synced: dict[int, float] = {}

@@ -1,7 +1,7 @@
-"""Runs benchmarks one after the other, each in a process of its own; by default all.
+"""Runs benchmarks one after the other, each in its own process; by default all.
 
-Not among them: those of many pods (``scale``), of another tool (``memcached``, ``training_local``)
-and of feature gates (``sharded_watches``), which ``bench/README.md`` names with their arguments.
+Not included: those with many pods (``scale``), with other tools (``memcached``, ``training_local``)
+and with feature gates (``sharded_watches``). ``bench/README.md`` lists these with their arguments.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""How large one manager can get: memory, start, restarts, fairness and failover by number of pods.
+"""Limits of one manager: memory, start, restarts, fairness and failover by number of pods.
 
-A manager in a process of its own, as it is deployed, against the fake API server of the test kit
-in this one, over HTTP (``--server fake``): it takes changes faster than a real one, so that the
-manager is what is measured. ``--server real``: etcd and the API server, as far as the machine goes.
-No kubelets and no Job controller: this program makes the pods and writes their epochs.
+A manager in its own process, as deployed, with the test kit's fake API server in this process, over
+HTTP (``--server fake``). That accepts changes faster than a real one, so that the manager is the
+bottleneck. ``--server real``: etcd and the API server, as far as the machine allows. No kubelets
+and no Job controller: this program creates the pods and writes their epochs.
 
-With ``--shards N``, N managers that share the JobSets are measured: memory of each, the
-longest turn of a loop, and their CPU together. A failover is then that of one shard.
+With ``--shards N``, N managers share the JobSets: measured are the memory of each, the longest turn
+of a loop, and their total CPU. A failover is then that of one shard.
 
-Every JobSet restarts in place. The unrelated JobSets, of one Job, are created while that goes on:
-theirs is the time from the creation to their first Job.
+Every JobSet restarts in place. Unrelated JobSets of one Job are created meanwhile; for these, the
+time from the creation to the first Job is measured.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LIMIT_S: Final = 900.0
 
 @attrs.define
 class Restart:
-    """Duration and cost of one restart, or of several at a time."""
+    """Duration and cost of one restart, or of several simultaneous ones."""
 
     jobsets: int = 0
     pods: int = 0
@@ -89,12 +89,12 @@ class Figures:
 
     @property
     def kb_per_pod(self) -> float:
-        """Return the memory at rest; that of the largest of several managers."""
+        """Memory at rest; of several managers, that of the largest."""
         return (self.rest_mb - self.empty_mb) * 1000 / self.pods
 
 
 class Fake:
-    """The played cluster as the benchmark sees it."""
+    """Interface of the benchmark to the simulated cluster."""
 
     def __init__(self, server: PlayedCluster) -> None:
         self.server = server
@@ -262,7 +262,7 @@ class Bench:
         return Managers([self.manager(each, *arguments) for each in names], names)
 
     def election(self) -> Path:
-        """A configuration file by which managers stand for election."""
+        """Configuration file with leader election."""
         config = self.folder / "config.yaml"
         config.write_text(
             "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -271,7 +271,7 @@ class Bench:
         return config
 
     async def prepare(self) -> None:
-        """An empty manager is measured, makes all Jobs, and leaves; then there are pods."""
+        """Measure an empty manager, let it create all Jobs, end it, and create the pods."""
         figures = self.figures
         per_jobset = figures.pods // figures.jobsets
         jobs = max(1, per_jobset // PER_JOB)
@@ -301,7 +301,7 @@ class Bench:
         say(f"{figures.pods} pods of {figures.jobsets} JobSets, {len(found)} Jobs are there")
 
     async def start(self, manager: Managers) -> None:
-        """Start with all pods there, until ready and at rest."""
+        """Start with all pods, until ready and at rest."""
         figures = self.figures
         began = time.monotonic()
         await manager.start()
@@ -322,7 +322,7 @@ class Bench:
         )
 
     async def restart(self, manager: Managers, gangs: Sequence[ObjectKey]) -> Restart:
-        """All pods of some JobSets take the next epoch, as soon as the server goes."""
+        """Set the next epoch of all pods of some JobSets, as fast as the server allows."""
         self.epoch += 1
         epoch = self.epoch
         result = Restart(jobsets=len(gangs), pods=sum(len(self.gangs[key]) for key in gangs))
@@ -376,7 +376,7 @@ class Bench:
             over.set()
 
     async def failover(self) -> None:
-        """A leader is killed in the middle of a restart; a standby takes over."""
+        """Kill a leader during a restart; a standby manager takes over."""
         arguments = [f"--config={self.election()}"] if self.figures.shards == 1 else []
         managers = self.managers("leader", *arguments)
         standby = self.managers("standby", *arguments)
@@ -406,7 +406,7 @@ class Bench:
     async def until(
         self, gangs: Sequence[ObjectKey], *, synced: int = 0, deprecated: int = 0
     ) -> None:
-        """Wait until all of them have got that far."""
+        """Wait until all of them have reached that state."""
         async with asyncio.timeout(LIMIT_S):
             for key in gangs:
                 while True:
@@ -521,9 +521,9 @@ def main() -> None:
     parser.add_argument("--server", choices=("fake", "real"), default="fake")
     parser.add_argument("--shards", type=int, default=1, help="managers that share the JobSets")
     parser.add_argument("--no-failover", action="store_true")
-    parser.add_argument("--keep", type=Path, help="folder for logs and what the loop was held by")
+    parser.add_argument("--keep", type=Path, help="folder for logs and records of long loop turns")
     parser.add_argument("--results", type=Path, help="JSON lines; new figures are appended")
-    parser.add_argument("--plot", type=Path, help="draw all of --results into this SVG, and end")
+    parser.add_argument("--plot", type=Path, help="only draw all of --results to this SVG")
     options = parser.parse_args()
     if options.plot:
         lines = options.results.read_text().splitlines()

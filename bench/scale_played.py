@@ -1,8 +1,8 @@
-"""A cluster of many pods for ``bench/scale.py``: the fake API server, with pods put in straight.
+"""A cluster of many pods for ``bench/scale.py``: the fake API server, with pods stored directly.
 
-JobSets, Jobs and all that a manager writes go through the fake server as in tests. Pods would take
-2 ms each there, so they are stored as they are: 6 kB of JSON each, as real ones have, nothing
-checked. Their lists are served in pages from memory, as a real server does from its watch cache.
+JobSets, Jobs and a manager's writes are handled by the fake server as in tests. Pods would take 2
+ms each there, so they are stored without checks: 6 kB of JSON each, like real ones. Their lists are
+served in pages from memory, as a real server does from its watch cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LISTS = 8
 
 
 class PlayedCluster(FakeApiServer):
-    """The server, and what plays the Job controller, kubelets and agents."""
+    """The server, and the simulated Job controller, kubelets and agents."""
 
     def __init__(self) -> None:
         super().__init__(history_limit=400_000)

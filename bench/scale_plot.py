@@ -1,4 +1,4 @@
-"""Draws the figures of ``bench/scale.py``: what one manager needs by number of pods, as an SVG."""
+"""Draws the figures of ``bench/scale.py`` as an SVG: resources of a manager by number of pods."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Runs a module of the same interpreter and notes how long its event loop is held at a time.
+"""Runs a module and records long turns of its event loop.
 
-``python -m bench.scale_probe FILE PYTHON -m MODULE ARGUMENT...``: a line in FILE for each turn of
-the loop that took longer than ``NOTED_S``: monotonic time, CPU seconds of the loop's thread, and
-seconds by the clock. CPU time is what the program is to blame for; the clock's also has what others
-on the machine took. A turn runs all callbacks that are ready, so a single one is never longer.
+``python -m bench.scale_probe FILE PYTHON -m MODULE ARGUMENT...`` writes a line to FILE for each
+turn of the loop that took longer than ``NOTED_S``: monotonic time, CPU seconds of the loop's
+thread, and wall-clock seconds. CPU time is that of the program; wall-clock time includes other load
+on the machine. A turn runs all callbacks that are ready, so no single one takes longer.
 
-With the variable ``STACKS`` set, what runs in long turns is written beside FILE, to find out why.
+If the variable ``STACKS`` is set, the stacks of long turns are written next to FILE.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LONG_S: Final = 0.02
 
 
 class Beat:
-    """A timer that compares what time is spent from one of its calls to the next."""
+    """A timer that measures the time between its calls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, out: TextIO) -> None:
         self._loop = loop
@@ -38,7 +38,7 @@ class Beat:
         loop.call_soon(self)
 
     def __call__(self) -> None:
-        """Note what was spent, and start again."""
+        """Record the time spent, and start again."""
         now, cpu = time.monotonic(), time.thread_time()
         if cpu - self.cpu > NOTED_S:
             print(f"{now:.6f} {cpu - self.cpu:.6f} {now - self._due:.6f}", file=self._out)
@@ -47,7 +47,7 @@ class Beat:
 
 
 def write_stacks(beat: Beat, file: str) -> None:
-    """Where the main thread is, whenever its turn has become long."""
+    """Record the main thread's stack whenever its turn has become long."""
     main = threading.main_thread().ident
     assert main is not None
     clock = time.pthread_getcpuclockid(main)

@@ -1,9 +1,9 @@
-"""Cost of a share of the pods for a process (KEP-5866), on a real API server.
+"""Cost of a process with a share of the pods (KEP-5866), with a real API server.
 
-Pods of 6 kB are made without a Job controller. Each way, processes with an informer of pods like
-the manager's list them, and then each pod is changed once: one process with everything, two with a
-half each where the server sends halves (its feature gate is on), and two where it sends all and
-each drops the other half.
+Pods of 6 kB are created without a Job controller. In each way, processes with an informer of pods
+like the manager's list them, and then each pod is changed once: one process with all pods, two for
+which the server sends one half each (with its feature gate), and two that receive all pods and drop
+the other half.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMESPACES = ("research", "vision", "speech", "search", "ads", "maps", "robotics
 
 
 class Observer(NullObserver):
-    """Counts what is decoded."""
+    """Counts decoded events."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -48,7 +48,7 @@ class Observer(NullObserver):
 
 
 async def follow(kubeconfig: str, shard: Shard | None) -> None:
-    """The measured process: reports at the end of its list, and when a line comes in."""
+    """The measured process; reports at the end of its list, and when it receives a line."""
     client = await connect(kubeconfig=kubeconfig, qps=0)
     observer = Observer()
     began = time.process_time()
@@ -92,7 +92,7 @@ async def follower(kubeconfig: str, shard: str) -> AsyncIterator[asyncio.subproc
         await process.wait()
 
 
-async def told(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def report_of(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
     async with asyncio.timeout(600):
         line = await process.stdout.readline()
@@ -129,24 +129,24 @@ async def change_pods(client: Client, count: int, text: str) -> None:
 async def measure(
     kubeconfig: str, pods: int, ways: dict[str, list[str]]
 ) -> dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]:
-    """For each way and process: what was told after the list, and after the changes."""
+    """Return each process's reports after the list, and after the changes."""
     client = await connect(kubeconfig=kubeconfig, qps=0)
     results = {}
     try:
         await make_pods(client, pods)
-        say(f"{pods} pods are there")
+        say(f"{pods} pods created")
         for number, (way, shards) in enumerate(ways.items()):
             async with contextlib.AsyncExitStack() as stack:
                 running = [
                     await stack.enter_async_context(follower(kubeconfig, shard)) for shard in shards
                 ]
-                listed = [await told(each) for each in running]
+                listed = [await report_of(each) for each in running]
                 await change_pods(client, pods, str(number + 1))
                 await asyncio.sleep(3)
                 for each in running:
                     assert each.stdin is not None
                     each.stdin.write(b"\n")
-                changed = [await told(each) for each in running]
+                changed = [await report_of(each) for each in running]
                 results[way] = list(zip(listed, changed, strict=True))
     finally:
         await client.aclose()

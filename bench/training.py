@@ -1,19 +1,19 @@
-"""From a failure until all ranks of a real training step again: real pods, manager and agents.
+"""Time from a failure until all ranks of a training step again; real pods, manager and agents.
 
 PyTorch (DDP over gloo; 2.15 from PyPI as ``torch``, 1.13 from Debian as ``torch1``), JAX (gloo,
 from PyPI) and a program without a framework (``plain``) in pods of real nodes, with a checkpoint on
 a shared folder.
 
 Failures: ``kill`` (SIGKILL of one rank), ``raise`` (one rank raises an exception), ``hang``
-(SIGSTOP of one rank; only supervisors notice), ``pod`` (one pod is deleted at once), ``whole``
-(SIGKILL of a pod's agent, and with it of all processes of its container), ``node`` (all processes
-of a node end at once, its kubelet and containers among them), ``silent`` (a node's link drops
-everything, and no connection is closed), ``api`` (the API server is away for ``--away`` seconds,
-and no rank may end).
+(SIGSTOP of one rank; only supervisors notice), ``pod`` (one pod is deleted without grace period),
+``whole`` (SIGKILL of a pod's agent, and with it of all processes of its container), ``node`` (all
+processes of a node end simultaneously, including kubelet and containers), ``silent`` (a node's link
+drops everything, and no connection is closed), ``api`` (the API server is down for ``--away``
+seconds, and no rank may end).
 
-``node`` and ``silent`` need a second node, which has ``--lost-pods`` pods of the training and
-nothing else. It comes back after the measurement. A training that has not come back within
-``--limit`` seconds is reported as such, and the next failure has a training of its own.
+``node`` and ``silent`` need a second node, which has only ``--lost-pods`` pods of the training. It
+returns after the measurement. A training that has not recovered within ``--limit`` seconds is
+reported as such, and the next failure uses a new training.
 
 Ways to restart: Recreate, sidecar, supervisor, supervisor with standbys that import a ``list`` of
 modules or what the program imports (``auto``), the same with a program that keeps its compiled step
@@ -21,8 +21,8 @@ modules or what the program imports (``auto``), the same with a program that kee
 between agents (``ring-1``, ``ring-2``), and the elastic launchers ``torchrun`` and ``ft_launcher``
 in the same pods, ``torchrun-more`` with one pod more than it needs (``nnodes=4:5``).
 
-Results are lines of a file (``--results``), to which several runs may add; ``--report`` makes the
-tables and the picture from it.
+Results are lines of a file (``--results``), to which several runs may append; ``--report`` makes
+the tables and the picture from it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from support.restarts.timeline import log_time
 
 FAILURES = ("kill", "raise", "hang", "pod", "whole", "node", "silent")
 AWAY = "api"
-"""Outage of the API server, which is no failure of the training."""
+"""Outage of the API server, which is not a failure of the training."""
 
 OF_NODES = {"node", "silent"}
 LOST = "node-2"
@@ -91,17 +91,17 @@ AIMS = {
     ("jax", "kill", "auto"): (0.8, None),
     ("jax", "kill", "kept"): (0.45, None),
 }
-"""With four pods: the median, and the most after the second start, in seconds."""
+"""Aims with four pods: median, and maximum after the second start, in seconds."""
 
 LIMIT_S = 180.0
-"""Default limit for a restart; torchrun may never come back from the loss of a pod."""
+"""Default limit for a restart; torchrun may never recover from the loss of a pod."""
 
 PROGRAMS = tuple(FRAMEWORKS)
 
 
 @attrs.frozen
 class Round:
-    """One failure: seconds from it until the last rank had come there.
+    """One failure, with the seconds until the last rank reached each step.
 
     ``restart`` counts from 1 for the first restart of a training; ``load`` is the machine's.
     """
@@ -156,9 +156,9 @@ class Bench:
     """A cluster with the manager, and what was measured on it.
 
     Args:
-        client: of the cluster.
-        cluster: with one node, or with two for failures of nodes.
-        options: as of the command line.
+        client: client of the cluster.
+        cluster: cluster with one node, or with two for failures of nodes.
+        options: options of the command line.
     """
 
     def __init__(self, client: Client, cluster: Cluster, options: argparse.Namespace) -> None:
@@ -191,7 +191,7 @@ class Bench:
     async def _until_lost(
         self, training: Training, framework: str, mode: str, failures: Sequence[str]
     ) -> str | None:
-        """Failures of one training; return one that it has not come back from."""
+        """Cause the failures of one training; return one from which it has not recovered."""
         restarts = 0
         for failure in failures:
             for number in range(self._options.rounds):
@@ -246,7 +246,7 @@ class Bench:
                 await asyncio.sleep(0.2)
 
     async def _settled(self, training: Training, framework: str, mode: str) -> dict[int, Any]:
-        """The runs of a training that has been left in peace for a while."""
+        """Return the runs of a training that has been undisturbed for a while."""
         while True:
             standbys = await training.standbys() if mode in STANDBYS else {}
             if mode in SPARES:
@@ -306,11 +306,11 @@ class Bench:
         ]
 
     async def _holder_on_lost_node(self, training: Training, framework: str, mode: str) -> None:
-        """Move pods until the node that will be lost is full and works on a seat.
+        """Move pods until the node that will be lost is full and has a seat.
 
         A deleted pod's successor prefers the node with the fewest pods, and a spare there takes the
         seat of a pod that is deleted elsewhere. The first pod, the host of torchrun's rendezvous,
-        stays where it is.
+        is not moved.
         """
         while True:
             runs = await self._settled(training, framework, mode)
@@ -330,7 +330,7 @@ class Bench:
 
     @asynccontextmanager
     async def _node_failure(self, failure: str) -> AsyncIterator[None]:
-        """Lose a node, and bring it back in the end."""
+        """Stop or disconnect a node, and restore it at the end."""
         cluster = self._cluster
         lose = cluster.stop_node if failure == "node" else cluster.unplug_node
         recover = cluster.start_node if failure == "node" else cluster.plug_in_node
@@ -351,8 +351,8 @@ class Bench:
                 runs = await training.stepping(moment, self._options.limit)
             return self._result(training, framework, mode, failure, moment, runs)
         runs = await self._settled(training, framework, mode)
-        # Each rank in turn. The pod is always the last one: with the first one torchrun loses its
-        # rendezvous as well.
+        # Ranks alternate. The pod is always the last one: with the first one, torchrun would
+        # lose its rendezvous as well.
         nth = 0 if failure in {"pod", "whole"} else number % training.pods
         victim = runs[training.pods - 1 - nth]
         if failure == "pod":
@@ -402,7 +402,7 @@ class Bench:
         )
 
     def _noticed(self, moment: float) -> float | None:
-        """When the first agent said that its worker hangs, in seconds since a moment."""
+        """Return when the first agent reported that its worker hangs, in seconds since a time."""
         said = [
             log_time(line.partition(" ")[0]) or 0.0
             for folder in self._logs
@@ -420,7 +420,7 @@ def needs_nodes(options: argparse.Namespace) -> bool:
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> list[Result]:
-    """All that the options ask for, one after the other."""
+    """Run everything that the options select, one after the other."""
     async with connected(cluster.kubeconfig) as client:
         if needs_nodes(options):  # the manager is not on the node that will be lost
             await cordon(client, LOST, cordoned=True)
@@ -441,7 +441,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> list[Result]:
 
 
 def read(path: Path) -> list[Result]:
-    """The results that earlier runs have kept."""
+    """Return the results of earlier runs."""
     kinds: dict[str, type[Result]] = {"own": Memory, "limit_s": Lost}
     items = [json.loads(line) for line in path.read_text().splitlines()]
     return [next((kinds[k] for k in kinds if k in each), Round)(**each) for each in items]
@@ -622,7 +622,7 @@ def details(found: Sequence[Result]) -> str:
 
 
 def fill(page: Path, found: Sequence[Result], drawn: Path | None) -> None:
-    """Put the tables between their marks in a page, with the picture if there is one."""
+    """Write the tables between their marks in a page, with the picture if there is one."""
     medians = markdown(found)
     if drawn:
         where = os.path.relpath(drawn, page.parent)
@@ -652,7 +652,7 @@ LABELS = {
     "ring-2": "two spare pods, heartbeats",
 }
 KEPT_LINES = 9
-"""Lines that a user changes in the program for it; all other ways need none."""
+"""Number of lines that a user changes in the program for it; other ways need none."""
 
 
 TITLES = {
@@ -705,7 +705,7 @@ def _bar(y: int, mode: str, rounds: list[Round] | Lost, scale: float) -> str:
 
 
 def chosen(choices: Iterable[str], text: str) -> list[str]:
-    """Words with commas, each of them one that there is."""
+    """Parse words with commas, each of which must be a choice."""
     words = text.split(",")
     if unknown := set(words) - set(choices):
         raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: none of {choices}")

@@ -18,7 +18,7 @@ from training_worker import SHARED, Run  # noqa: E402
 
 IMPORTED = time.time()
 KEEP = "KEEP_EXECUTABLE" in os.environ
-"""The program as the how-to for restarts in place has it; otherwise a plain one."""
+"""If true, use the program of the how-to for restart in place, else a plain one."""
 
 
 def loss_of(params: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
@@ -28,15 +28,15 @@ def loss_of(params: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
 
 
 def train_step(params: dict[str, jax.Array], batch: jax.Array) -> tuple[dict, jax.Array]:
-    """One step down the gradient."""
+    """One step of gradient descent."""
     loss, grads = jax.value_and_grad(loss_of)(params, batch)
     return jax.tree.map(lambda value, grad: value - 0.01 * grad, params, grads), loss
 
 
 def kept_step(path: Path, state: dict[str, jax.Array], batch: jax.Array) -> jax.stages.Compiled:
-    """The compiled step, from a file if an earlier process of this rank has left one.
+    """Return the compiled step, from a file if an earlier process of this rank has saved one.
 
-    Not together with JAX's own cache: what rank 0 has read from that cannot be kept.
+    Not for use with JAX's own cache: steps that rank 0 has read from that cannot be saved.
     """
     if path.exists():
         return serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()))
@@ -48,15 +48,15 @@ def kept_step(path: Path, state: dict[str, jax.Array], batch: jax.Array) -> jax.
 
 
 def main() -> None:
-    """Train for ever."""
+    """Train forever."""
     run = Run(START, IMPORTED)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     if not KEEP:
-        # What was compiled once is there for all later runs, however short that took.
+        # Cache all compilations, also short ones, for later runs.
         jax.config.update("jax_compilation_cache_dir", str(SHARED / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    # Otherwise SIGTERM does not end the process, and a failed peer is waited for at the end.
+    # Without this, SIGTERM does not end the process, which would also wait for a failed peer.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",

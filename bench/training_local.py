@@ -1,14 +1,14 @@
-"""From a killed rank until all ranks step again: real supervisors and frameworks, no cluster.
+"""Time from a killed rank until all ranks step again: real supervisors, frameworks; no cluster.
 
-Ranks are processes of this machine, each under a real supervisor that obeys a fake API server; the
-part of the controller is played here. So the framework may be any that a Python on this machine
-has (``--python``), such as PyTorch 2 from PyPI, and ways to preload are compared side by side.
+Ranks are processes on this machine, each under a real supervisor that uses a fake API server; the
+controller is simulated. So each framework of a Python on this machine can be measured
+(``--python``), such as PyTorch 2 from PyPI, and ways to preload can be compared.
 
-With ``--processes`` a supervisor has several ranks, which it numbers itself, and its command is
-what ``kubectl jobset convert`` makes of torchrun's; the way ``torchrun`` is torchrun below the
+With ``--processes``, a supervisor has several ranks, which it numbers itself, and its command is
+that of ``kubectl jobset convert`` for torchrun's; the way ``torchrun`` runs torchrun below the
 supervisor.
 
-Rounds of different ways are run in turn, because other work on the machine comes and goes.
+Rounds of different ways alternate, because other load on the machine varies.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ LISTS = {
     "torch": "torch.distributed,torch.nn.parallel",
     "jax": "jax,jax.numpy,numpy",
 }
-"""Lists by hand, without what the launcher would add for them."""
+"""Manual lists of modules, without those that the launcher would add."""
 FRAMEWORKS = (*LISTS, "lightning", "transformers")
 LIMIT_S = 240.0
 TORCHRUN = "torchrun"
 
 
 def ways(framework: str) -> dict[str, dict[str, str]]:
-    """The supervisor's variables, by the name of a way to prepare."""
+    """The supervisor's variables, by way to prepare."""
     found = {TORCHRUN: {}, "no standby": {}, "auto": {"WORKER_PRELOAD": "auto"}}
     if framework not in LISTS:
         return found
@@ -69,7 +69,7 @@ def command_of(
         pod: index of the pod.
         pods: number of pods.
         processes: number of ranks of a pod.
-        launched: True to leave torchrun below the supervisor.
+        launched: if true, the supervisor runs torchrun.
     """
     words = [python, "-m", "torch.distributed.run", f"--nnodes={pods}", f"--node-rank={pod}"]
     words += [f"--nproc-per-node={processes}", "--master-addr=127.0.0.1", program]
@@ -87,7 +87,7 @@ def command_of(
 
 
 def make_account(folder: Path) -> ssl.SSLContext:
-    """A service account's folder, and the server's side of it."""
+    """Create a service account's folder, and the server's part of it."""
 
     authority, _ = write_certificate(folder)
     (folder / "ca.crt").write_bytes(authority.certificate)
@@ -107,7 +107,7 @@ class Group:
         self.agents: list[asyncio.subprocess.Process] = []
 
     async def control(self) -> None:
-        """Play the controller: lift the barrier when all are there, deprecate when one is ahead."""
+        """Simulate the controller: lift a complete barrier, deprecate when one agent is ahead."""
         synced = 0
         while True:
             epochs = [self._epoch(pod) for pod in range(len(self._ready))]
@@ -139,7 +139,7 @@ class Group:
                 await asyncio.sleep(0.05)
 
     async def fail(self, rank: int) -> float:
-        """Kill a rank; return the seconds until all step again."""
+        """Kill a rank; return the seconds until all ranks step again."""
         pid = self.training.runs()[rank]["pid"]
         began = time.time()
         os.kill(pid, signal.SIGKILL)
@@ -167,7 +167,7 @@ async def running(
         ranks: number of ranks.
         given: variables of the supervisors.
         processes: number of ranks of each pod; 0 for one that is numbered here.
-        launched: True to leave torchrun below the supervisor.
+        launched: if true, the supervisor runs torchrun.
     """
     pods = ranks // (processes or 1)
     async with AsyncExitStack() as stack:
@@ -267,7 +267,7 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and say what it came to."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", choices=FRAMEWORKS, default="torch")
     parser.add_argument("--python", default=sys.executable, help="Python that has the framework")
@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", action="store_true", help="count each start's first restart too")
     parser.add_argument("--settle", type=float, default=4.0, help="seconds before a failure")
     parser.add_argument("--ways", nargs="+", default=["no standby", "list", "list, warm", "auto"])
-    parser.add_argument("--results", type=Path, help="file that lines of JSON are added to")
+    parser.add_argument("--results", type=Path, help="file to which lines of JSON are appended")
     asyncio.run(measure(parser.parse_args(arguments)))
 
 

@@ -1,7 +1,7 @@
-"""A data-parallel training without a framework: ranks add up a number over TCP in each step.
+"""A data-parallel training without a framework: ranks sum a number over TCP in each step.
 
-It starts in a fraction of a second and waits for a peer that is silent for as long as that is, as
-frameworks do by default. Each pod may run it, so it needs Python and nothing else.
+It starts in a fraction of a second and waits for a silent peer without a timeout, as frameworks do
+by default. It needs only Python, so every pod can run it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIMIT_S = 60.0
 
 
 def meet(run: Run) -> list[socket.socket]:
-    """Connect rank 0 with all others, which say who they are; return the connections."""
+    """Connect rank 0 with all others, which send their rank; return the connections."""
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if run.rank == 0:
         with socket.create_server(("", port), backlog=run.world) as server:
@@ -80,7 +80,7 @@ def save(checkpoint: Path, step: int) -> None:
 
 
 def main() -> None:
-    """Train for ever."""
+    """Train forever."""
     run = Run(START, IMPORTED)
     peers = meet(run)
     run.joined()

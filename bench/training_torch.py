@@ -15,7 +15,7 @@ IMPORTED = time.time()
 
 
 def main() -> None:
-    """Train for ever."""
+    """Train forever."""
     run = Run(START, IMPORTED)
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=run.rank, world_size=run.world)

@@ -42,7 +42,7 @@ class Steps(transformers.TrainerCallback):
 
 
 def last_checkpoint() -> str | None:
-    """Return the last checkpoint that is whole: the Trainer writes this file at its end."""
+    """Return the last complete checkpoint: the Trainer writes this file at its end."""
     whole = [each.parent for each in FOLDER.glob("checkpoint-*/trainer_state.json")]
     return str(max(whole, key=_step)) if whole else None
 

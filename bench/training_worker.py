@@ -1,7 +1,7 @@
 """Common parts of the benchmark's trainings: the events of each run, written to files.
 
 They are ordinary programs: ranks from the environment, a checkpoint on a shared folder. A run's
-first step is a line of JSON there; rank 0's last step is in a file beside it.
+first step is a line of JSON there; rank 0's last step is in a file next to it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PAUSE_S = 0.02
 
 
 class Run:
-    """One process of the training, from its start on.
+    """One process of the training.
 
     Args:
-        start: when it began to import.
-        imported: when it had.
+        start: time at which it began to import.
+        imported: time at which the imports were complete.
     """
 
     def __init__(self, start: float, imported: float) -> None:
@@ -37,11 +37,11 @@ class Run:
         signal.signal(signal.SIGUSR2, _fail)
 
     def joined(self) -> None:
-        """All ranks have met."""
+        """Record that all ranks have joined."""
         self.moments["joined"] = time.time()
 
     def stepped(self, step: int) -> None:
-        """A step is done."""
+        """Record that a step is complete."""
         if self._first:
             who = {"rank": self.rank, "pid": os.getpid(), "host": os.uname().nodename}
             steps = {"step": step, "before": self._before}

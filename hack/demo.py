@@ -1,10 +1,10 @@
-"""The main job on real input: real pods, one worker killed, the group restarted in place.
+"""Demonstration of restart in place: real pods, of which one worker is killed.
 
-Brings up a real cluster with one node, builds and loads the project's own images, installs the
-manager from its own manifests, runs a JobSet, kills one worker's process with SIGKILL, waits until
-every worker of the group runs again in its old pod, and prints the timeline of the restart. Once
-with the agent as a sidecar (the kubelet restarts the containers), once with the agent as the
-worker's parent (only the worker's process restarts).
+Starts a real cluster with one node, builds and loads the project's images, installs the manager
+from its manifests, runs a JobSet, kills one worker's process with SIGKILL, waits until all workers
+run again in their old pods, and prints the timeline of the restart. First with the agent as a
+sidecar (the kubelet restarts the containers), then with the agent as the worker's parent (only the
+worker's process restarts).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ console = Console(highlight=False, width=100 if not sys.stdout.isatty() else Non
 
 
 def say(text: str, start: float) -> None:
-    """One line of progress with the seconds since the start."""
+    """Print a line of progress with the seconds since the start."""
     console.print(f"[dim]{time.monotonic() - start:6.1f} s[/dim]  {text}")
 
 

@@ -1,13 +1,13 @@
-"""Soak: JobSets are created, restarted, suspended, resized and deleted at random, for half an hour.
+"""Soak test: random JobSets are created, restarted, suspended, resized, deleted for half an hour.
 
-Real API server, Job controller, scheduler and coscheduler; kubelets and agents are played; two
-managers as processes of their own serve the webhooks, and the one that leads is killed now and then
-during the first half. Pods of restarts in place are evicted, save their work and exit with 0: no
-rank may be lost. In other namespaces hostile JobSets of more than a megabyte and gangs that never
-fit come and go; a small JobSet next to them has to get its Job, and a gang its nodes, in time.
-The second half goes undisturbed: what grows in it is a leak. In the end everything is deleted, and
-nothing may be left: no object of any JobSet, nothing cached or queued by the manager, no task and
-no connection more than it began with.
+API server, Job controller, scheduler and coscheduler are real; kubelets and agents are simulated.
+Two manager processes serve the webhooks, and the leader is killed several times during the first
+half. Pods of restarts in place are evicted, save their work and exit with 0: no rank may be lost.
+In other namespaces, hostile JobSets of more than a megabyte and gangs that never fit are created
+and deleted; a small JobSet next to them must get its Job, and a gang its nodes, in time. The second
+half has no faults: growth in it is a leak. In the end everything is deleted, and nothing may
+remain: no object of any JobSet, nothing cached or queued by the manager, and not more tasks and
+connections than at the start.
 
     python hack/soak.py                       # 30 minutes
     python hack/soak.py --seconds 300 --lives 4 --seed 7 --json figures.json
@@ -49,31 +49,31 @@ from support.soak.soak_world import World
 CRD = Path(__file__).resolve().parents[1] / "config" / "crd" / "jobset.x-k8s.io_jobsets.yaml"
 NAMESPACE = "soak"
 QUIET_S = 90.0
-"""How long a manager may take to come to rest after the last JobSet went."""
+"""Timeout in seconds for a manager to become idle after the last JobSet was deleted."""
 SLOPE_FROM_S = 900.0
-"""Below so much undisturbed time a slope says nothing: it is shown, and not judged."""
+"""Minimum time without faults, in seconds, for a slope to be judged; otherwise it is only shown."""
 MAX_SLOPE_MB_H = 30.0
-"""Limit of growth in the later half of that time: bounded caches (Events for six minutes, labels of
-the last thousand Jobs) fill up in the earlier half."""
+"""Limit of growth in the later half of that time; bounded caches (Events for six minutes, labels of
+the last thousand Jobs) fill in the earlier half."""
 MAX_MORE_TASKS = 40
 MAX_MORE_FILES = 80
-"""Connections that idle: the API server's to the webhooks, and a pool of 64 to the API server."""
+"""Allowed idle connections: the API server's to the webhooks, a pool of 64 to the API server."""
 
 console = Console(highlight=False, width=100 if not sys.stdout.isatty() else None)
 
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """How long and how hard.
+    """Duration and load of a soak.
 
     Args:
-        seconds: until no new life begins.
-        lives: number of JobSets at the same time.
-        pace_s: mean pause between two steps of one.
-        seed: of everything that is chosen.
-        kills: how often the leader is killed.
-        outages: how often the API server is killed.
-        lease_s: of the managers' leader election; less than by default is for short ones.
+        seconds: time after which no new JobSet is started.
+        lives: number of simultaneous JobSets.
+        pace_s: mean pause between two steps of a JobSet, in seconds.
+        seed: seed of all random choices.
+        kills: number of times that the leader is killed.
+        outages: number of times that the API server is killed.
+        lease_s: duration of the managers' leases; less than the default for short soaks.
     """
 
     seconds: float = 1800.0
@@ -90,10 +90,10 @@ class Outcome:
     """Findings of a soak.
 
     Args:
-        samples: of every manager process, by name.
-        baseline: the first leader with nothing to do.
-        rest: the last leader, again with nothing to do.
-        problems: each of them fails the soak.
+        samples: samples of every manager process, by name.
+        baseline: sample of the first leader when idle.
+        rest: sample of the last leader when idle again.
+        problems: problems, each of which fails the soak.
     """
 
     settings: Settings
@@ -114,9 +114,9 @@ class Outcome:
 
 
 def new_cluster(site: ExtenderSite) -> Cluster:
-    """A cluster for one soak, whose scheduler asks the coscheduler of a site.
+    """Return a cluster for one soak, whose scheduler calls the coscheduler of a site.
 
-    Its nodes are objects without kubelets, so no controller may look for their heartbeats.
+    Its nodes are objects without kubelets, so no controller may check their heartbeats.
     """
     return Cluster(
         crds=[CRD],
@@ -128,13 +128,13 @@ def new_cluster(site: ExtenderSite) -> Cluster:
 async def soak(
     cluster: Cluster, folder: Path, settings: Settings, site: ExtenderSite | None = None
 ) -> Outcome:
-    """Run one in a cluster of its own that has the definition of JobSets.
+    """Run a soak in its own cluster, which has the CRD.
 
     Args:
-        cluster: nothing else may be in it.
-        folder: for logs and configuration.
+        cluster: cluster without other workloads.
+        folder: folder for logs and configuration.
         settings: parameters of the run.
-        site: of the coscheduler that the cluster's scheduler asks; ``None`` for no gangs.
+        site: site of the coscheduler that the cluster's scheduler calls; ``None`` for no gangs.
     """
     async with connected(cluster.kubeconfig, qps=0) as client:
         for name in (NAMESPACE, "jobset-system"):
@@ -187,7 +187,7 @@ async def _soak(
             await asyncio.wait(living)
         problems = [f"stuck: {text}" for text in lives.stuck]
         problems += [f"rule broken: {text}" for text in world.violations]
-        problems += [f"a neighbour is hurt: {text}" for text in neighbours.problems]
+        problems += [f"a neighbour is affected: {text}" for text in neighbours.problems]
         problems += await _left(world)
     try:
         leader, rest = await managers.at_rest(QUIET_S)
@@ -196,8 +196,8 @@ async def _soak(
         leader, rest = managers.led
     undisturbed_s = time.monotonic() - counts["since"]
     slope = managers.slope(leader, counts["since"] + undisturbed_s / 2)
-    problems += [f"the manager ended by itself: {text}" for text in managers.ended]
-    problems += [f"the coscheduler ended by itself: {text}" for text in ended]
+    problems += [f"the manager exited unexpectedly: {text}" for text in managers.ended]
+    problems += [f"the coscheduler exited unexpectedly: {text}" for text in ended]
     problems += _leaks(baseline, rest, slope, undisturbed_s)
     return Outcome(
         settings=settings,
@@ -225,7 +225,7 @@ async def _disturb(
     counts: dict[str, float],
     rand: random.Random,
 ) -> None:
-    """Kill leaders and API servers at random moments of the first half."""
+    """Kill leaders and API servers at random times in the first half."""
     half = settings.seconds / 2
     faults = [("kills", rand.uniform(0.05, 0.95)) for _ in range(settings.kills)]
     faults += [("outages", rand.uniform(0.05, 0.95)) for _ in range(settings.outages)]
@@ -242,7 +242,7 @@ async def _disturb(
 
 
 async def _keep(process: CoschedulerProcess, counts: dict[str, float], ended: list[str]) -> None:
-    """Start the coscheduler again when it lost its Lease; any other end is a defect."""
+    """Restart the coscheduler if it lost its Lease; any other exit is a defect."""
     while True:
         await asyncio.sleep(1.0)
         if process.process is not None and process.process.returncode is not None:
@@ -254,7 +254,7 @@ async def _keep(process: CoschedulerProcess, counts: dict[str, float], ended: li
 
 
 async def _tell(world: World, lives: Lives, managers: Managers, settings: Settings) -> None:
-    """A line now and then."""
+    """Print a line of progress periodically."""
     started = time.monotonic()
     while True:
         await asyncio.sleep(max(5.0, settings.seconds / 60))
@@ -273,7 +273,7 @@ async def _tell(world: World, lives: Lives, managers: Managers, settings: Settin
 
 
 async def _left(world: World) -> list[str]:
-    """Return the objects left after every life ended and the garbage collector had time."""
+    """Return the objects that remain after all JobSets ended and the garbage collector had time."""
 
     def names() -> list[str]:
         ours = {name for _, name in world.others} - {"kubernetes", "kube-root-ca.crt"}
@@ -297,15 +297,15 @@ def _leaks(baseline: Sample, rest: Sample, slope: float, undisturbed_s: float) -
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print a line of progress."""
     console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {text}")
 
 
 def report(outcome: Outcome) -> None:
-    """Tables of what was done and what was found."""
+    """Print tables of the steps and the findings."""
     settings = outcome.settings
     table = Table(
-        title=f"Soak: {settings.seconds:.0f} s, {settings.lives} JobSets at a time, "
+        title=f"Soak: {settings.seconds:.0f} s, {settings.lives} simultaneous JobSets, "
         f"seed {settings.seed}",
         title_justify="left",
     )
@@ -323,7 +323,7 @@ def report(outcome: Outcome) -> None:
         table.add_row(title, *(figure(one) for one in columns))
     console.print(table)
     base = outcome.baseline
-    judged = "" if outcome.undisturbed_s >= SLOPE_FROM_S else " (too short a time to be judged)"
+    judged = "" if outcome.undisturbed_s >= SLOPE_FROM_S else " (too short to be judged)"
     slope = f"{outcome.slope_mb_h:+.1f} MB an hour{judged}"
     lines = [
         f"first leader, at rest: {base.rss_mb:.1f} MB, {base.tasks:.0f} tasks, {base.files} files",
@@ -331,8 +331,8 @@ def report(outcome: Outcome) -> None:
         f"{sum(outcome.lived.values())} JobSets lived: {_listed(outcome.lived)}",
         f"{sum(outcome.steps.values())} steps: {_listed(outcome.steps)}",
         f"killed: {outcome.kills} leaders, {outcome.outages} API servers",
-        f"leadership was lost {outcome.lost} times besides",
-        f"refused while no webhook answered, and sent again: {outcome.refused} requests",
+        f"other losses of leadership: {outcome.lost}",
+        f"requests refused while no webhook answered, and sent again: {outcome.refused}",
         f"hostile neighbours: {_listed(outcome.neighbours['done'])}",
         f"another namespace's JobSet waited for its Job: {outcome.neighbours['job_s']}",
         f"a gang next to hopeless ones waited for its nodes: {outcome.neighbours['bound_s']}",
@@ -369,7 +369,7 @@ async def _main(settings: Settings, folder: Path | None, figures: Path | None) -
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line; 0 if nothing was found."""
+    """Run a soak; return 0 if no problem was found."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     default = Settings()
     parser.add_argument("--seconds", type=float, default=default.seconds)

@@ -1,4 +1,4 @@
-"""examples/controllers/memcached.py on kopf, as its users write one; `kubernetes` is its client.
+"""examples/controllers/memcached.py on kopf, in kopf's usual style, with the client `kubernetes`.
 
 kubectl apply -f memcached_with_kopf.yaml
 kopf run --standalone -n NAMESPACE memcached_with_kopf.py

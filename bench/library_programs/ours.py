@@ -1,6 +1,6 @@
-"""The controller of bench/library.py on jobsetpy.runtime, as its users write one.
+"""The controller of bench/library.py on jobsetpy.runtime, in its usual style.
 
-Where and with how many workers is said in the environment, since setup() takes only the manager.
+The environment has the namespace and number of workers, since setup() takes only the manager.
 """
 
 import os
@@ -14,7 +14,7 @@ ANNOTATION = "bench.example.com/value"
 
 @attrs.frozen
 class Copier:
-    """Give each ConfigMap an annotation that says what its data says."""
+    """Give each ConfigMap an annotation with a value from its data."""
 
     client: rt.Client
     objects: rt.Store[rt.ConfigMap]

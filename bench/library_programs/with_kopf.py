@@ -1,4 +1,4 @@
-"""The controller of bench/library.py on kopf, as its users write one."""
+"""The controller of bench/library.py on kopf, in its usual style."""
 
 import kopf
 

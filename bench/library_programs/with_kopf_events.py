@@ -1,4 +1,4 @@
-"""The controller of bench/library.py on kopf's low-level handlers: no state kept in annotations."""
+"""The controller of bench/library.py on kopf's low-level handlers: no state in annotations."""
 
 import kopf
 

@@ -1,1 +1,1 @@
-"""Commands of the test runs: all side by side, clients, releases of Kubernetes, the wheel."""
+"""Commands that run tests: all in parallel, clients, releases of Kubernetes, the wheel."""

@@ -1,15 +1,15 @@
-"""All tests side by side with types, import contracts and generated files, as CI runs them.
+"""All tests in parallel with types, import contracts and generated files, as CI runs them.
 
-Tests with servers wait for kubelets, back-offs and time-outs most of the time: xdist distributes
-them to `PROCESSES`, each with clusters of its own (`units`), and they are shown as they go. Those
-that need no server use the time that is left, in `PLAIN_PROCESSES` with lower priority, and are
-shown when they are done, as are the checks. Some groups are left out where nothing changed that
-they depend on (`unchanged`).
+Tests with servers wait for kubelets, back-offs and timeouts most of the time: xdist distributes
+them to `PROCESSES`, each with its own clusters (`units`), and their output is shown immediately.
+Tests without servers use the remaining CPU time, in `PLAIN_PROCESSES` with lower priority; their
+output, and that of the checks, is shown when they have ended. Some groups are skipped if nothing
+changed that they depend on (`unchanged`).
 
-A few tests that failed are run once more, by themselves, when all others are done. One that passes
-then is unsteady: a defect that is reported in the last lines, but does not fail the run.
+If only a few tests failed, they are run again, alone, after all others. A test that passes then is
+unsteady: a defect that is reported in the last lines, but does not fail the run.
 
-Arguments go to pytest; with any, what failed is not run again.
+Arguments are passed to pytest; with any, failed tests are not run again.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from hack.images.project import TEST_RUN
 
 PROCESSES = 6
 PLAIN_PROCESSES = 2
-"""Enough to use both cores of a small machine when the tests with servers are done."""
+"""Enough to use both cores of a small machine after the tests with servers."""
 SERVERS = ("test/e2e", "test/contract", "test/integration")
 PLAIN = ("test/architecture", "test/property", "test/unit", f"--ignore={unchanged.CLUSTER.place}")
 CHECKS = ("make", "--no-print-directory", "types", "verify")
 ELSEWHERE = "not foreign and not releases"
-"""Marks of tests that have targets of their own."""
-FAILED, NO_TESTS = 1, 5  # pytest's exit codes where a test failed, where arguments select none
+"""Marker expression that excludes tests with make targets of their own."""
+FAILED, NO_TESTS = 1, 5  # pytest's exit codes: a test failed; no test was selected
 WAIT_AFTER_INTERRUPT_S = 60.0
 ENVIRONMENT = {"JOBSETPY_PATIENCE_LEAST": "4", "GOGC": "400", "GOMEMLIMIT": "700MiB"}
-"""All these processes with their servers are to come on a machine that is idle when they start. The
-servers, written in Go, trade memory for CPU: their garbage is collected a quarter as often."""
+"""Longer timeouts, since all processes load a machine that is idle when they start. The servers,
+written in Go, collect garbage a quarter as often: more memory, less CPU."""
 FEW = 8
-"""As many failed tests are run once more; where more failed, it is not by chance."""
+"""Maximum number of failed tests that are run again; more failures are not a coincidence."""
 
 
 class Tests(NamedTuple):
@@ -53,11 +53,11 @@ class Tests(NamedTuple):
     cache: Path
 
     def failed(self) -> set[str]:
-        """Names of those that failed last."""
+        """Names of the tests that failed in the last run."""
         return set(self._read("cache/lastfailed"))
 
     def passed(self) -> set[str]:
-        """Names of those that passed when the failed ones were run again."""
+        """Names of the tests that passed when the failed ones were run again."""
         return set(self._read(units.PASSED))
 
     def _read(self, name: str) -> Iterable[str]:
@@ -66,17 +66,17 @@ class Tests(NamedTuple):
 
 
 def tests(places: Iterable[str], cache: Path, argv: Sequence[str], *, processes: int) -> Tests:
-    """Return the tests in some places, with the number of processes of xdist; 0 for none."""
+    """Return the command for the tests in some folders; ``processes`` of xdist, 0 for none."""
     command = [sys.executable, "-m", "pytest", "-p", units.__name__, "-q", "-m", ELSEWHERE]
     command += [f"-n{processes}", "--dist=loadscope", "--no-loadscope-reorder"]
-    command += ["--max-worker-restart=0"]  # xdist may wait for ever after it has replaced one
+    command += ["--max-worker-restart=0"]  # xdist may hang after it has replaced a worker
     command += [f"-ocache_dir={cache}", *places, *argv]
     return Tests(command, cache)
 
 
 @contextlib.contextmanager
 def behind(command: Sequence[str], log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command; it is asked to end, as from a terminal, where the block is left before."""
+    """Run a command in the background; interrupt it if the block ends first."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
     )
@@ -89,10 +89,10 @@ def behind(command: Sequence[str], log: IO[str]) -> Iterator[subprocess.Popen[by
 
 
 def compile_all(groups: Iterable[Iterable[str]], folder: Path) -> None:
-    """Have some groups of tests compiled, with all that they import, side by side.
+    """Compile some groups of tests and everything that they import, in parallel.
 
-    On a clean checkout, each process of xdist would compile all of it, since none finds what the
-    others are about to write. An error is reported by those who run the tests.
+    On a clean checkout, each process of xdist would otherwise compile all of it: they start
+    simultaneously and find no bytecode. Errors are reported later, when the tests run.
     """
     commands = [tests(places, folder / "none", ["--co"], processes=0).command for places in groups]
     with contextlib.ExitStack() as stack, Path(os.devnull).open("w") as log:
@@ -101,11 +101,11 @@ def compile_all(groups: Iterable[Iterable[str]], folder: Path) -> None:
 
 
 def code_of(ran: Tests, code: int, *, again: bool) -> int:
-    """Give failed tests a second try and print what became of them; the exit code that is left."""
+    """Run failed tests again and print their outcome; return the resulting exit code."""
     failed = ran.failed() if code == FAILED else set()
     unsteady: set[str] = set()
     if again and 0 < len(failed) <= FEW:
-        print("== what failed, once more by itself", flush=True)
+        print("== failed tests, again and alone", flush=True)
         subprocess.run([*ran.command, "--last-failed", "-n0"], check=False)
         unsteady = ran.passed() & failed
     for test in sorted(failed - unsteady):
@@ -113,12 +113,12 @@ def code_of(ran: Tests, code: int, *, again: bool) -> int:
     for test in sorted(unsteady):
         print(f"== UNSTEADY: passed at the second try; fix it: {test}", flush=True)
     if code not in (0, NO_TESTS) and not failed:
-        print(f"== pytest ended with {code}, see above", flush=True)
+        print(f"== pytest exited with {code}, see above", flush=True)
     return 0 if code == NO_TESTS or (failed and failed == unsteady) else code
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run all; the exit code is that of the first that failed."""
+    """Run everything; return the exit code of the first part that failed."""
     begin = time.monotonic()
     os.environ.update(ENVIRONMENT)
     with contextlib.ExitStack() as stack:
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
         for each in unchanged.GROUPS:
             if not (reason := each.why_not()):
                 groups[each] = each.fingerprint()
-            print(f"== {each.title} {reason or 'run as well'}", flush=True)
+            print(f"== {each.title} {reason or 'are included'}", flush=True)
         places = (*(each.place for each in groups), *SERVERS)
         servers = tests(places, folder / "servers", argv, processes=PROCESSES)
         plain = tests(PLAIN, folder / "plain", argv, processes=PLAIN_PROCESSES)
@@ -145,7 +145,7 @@ def main(argv: Sequence[str]) -> int:
         codes = [subprocess.run(servers.command, check=False).returncode]
         for what, log, process in started:
             codes.append(process.wait())
-            print(f"== {what} (seen at {time.monotonic() - begin:.0f} s)", flush=True)
+            print(f"== {what} (shown at {time.monotonic() - begin:.0f} s)", flush=True)
             log.seek(0)
             sys.stdout.write(log.read())
         if not argv and codes[0] in (0, FAILED):

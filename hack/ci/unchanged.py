@@ -1,9 +1,9 @@
-"""Tests that run only where something changed since they last passed.
+"""Tests that run only if something changed since they last passed.
 
-They take minutes and say little about most changes. What they depend on is hashed; after a run
-without a failure the hash is kept in the user's cache, and ``make test`` leaves them out for as
-long as it stays the same. ``FORCE=1`` has them run anyway. As a program (``make test-clients``) it
-runs the tests with other projects' clients.
+They take minutes, and most changes do not affect them. The files that they depend on are hashed;
+after a run without a failure the hash is kept in the user's cache, and ``make test`` skips the
+tests while it stays the same. ``FORCE=1`` runs them anyway. As a program (``make test-clients``),
+this module runs the tests with other projects' clients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Group(NamedTuple):
     """Tests that depend on the same files.
 
     Args:
-        title: what they are called in messages.
+        title: their name in messages.
         place: their folder.
         inputs: files and folders that they depend on.
         memory: name of the file in the cache with the hash of the last run without a failure.
@@ -42,7 +42,7 @@ class Group(NamedTuple):
     memory: str
 
     def fingerprint(self, root: Path = ROOT) -> str:
-        """Hash of all that these tests depend on."""
+        """Hash of everything that these tests depend on."""
         digest = hashlib.sha256(sys.version.encode())
         for name in VARIABLES:
             digest.update(f"{name}={os.environ.get(name, '')}\n".encode())
@@ -58,7 +58,7 @@ class Group(NamedTuple):
             yield from (p for p in found if p.is_file() and LEFT_BY_PYTHON not in p.parts)
 
     def why_not(self, root: Path = ROOT) -> str:
-        """The reason to leave them out now; empty where they are to be run."""
+        """Reason to skip them; empty if they have to run."""
         if os.environ.get("FORCE"):
             return ""
         try:
@@ -71,7 +71,7 @@ class Group(NamedTuple):
         return f"skipped: they passed with exactly these files ({files}); FORCE=1 runs them"
 
     def remember(self, state: str, root: Path = ROOT) -> None:
-        """Keep the fingerprint of a run in which all passed, unless files changed meanwhile."""
+        """Save the fingerprint of a run in which all passed, unless files changed meanwhile."""
         if state == self.fingerprint(root):
             cache_dir().mkdir(parents=True, exist_ok=True)
             (cache_dir() / self.memory).write_text(state)
@@ -83,19 +83,19 @@ CLIENTS: Final = Group(
     ("src", "config", "hack/generate/kustomize.py", "test/clients", "test/support", *COMMON),
     "clients-passed",
 )
-"""Versions of the other projects are in ``hack/cluster``."""
+"""The versions of the other projects are defined in ``hack/cluster``."""
 CLUSTER: Final = Group(
     "tests of the tool that starts clusters",
     "test/unit/hack/cluster",
     ("test/unit/hack/cluster", "test/support", "src/jobsetpy/testing", *COMMON),
     "cluster-tool-passed",
 )
-"""All tests with servers use the tool; of the project it uses one function, to wait."""
+"""All tests with servers use the tool; the tool uses one function of the project, to wait."""
 GROUPS: Final = (CLIENTS, CLUSTER)
 
 
 def run(argv: Sequence[str], root: Path = ROOT, pytest: Sequence[str] = PYTEST) -> int:
-    """Run the tests with clients; pytest's exit code. A pass of all of them is remembered."""
+    """Run the tests with clients; return pytest's exit code. If all passed, that is saved."""
     begin, before = time.monotonic(), CLIENTS.fingerprint(root)
     code = subprocess.run([*pytest, "-m", "clients", *argv], cwd=root, check=False).returncode
     print(f"== {CLIENTS.title} took {time.monotonic() - begin:.0f} s", flush=True)

@@ -1,13 +1,13 @@
-"""A pytest plugin for `run_tests`: tests that stay in one process, and the cost of each file.
+"""A pytest plugin for `run_tests`: groups tests by process, reports the cost of each file.
 
-Under ``--dist loadscope`` a unit goes to one of xdist's processes as a whole: a file, or a folder
-with an ``__init__.py``, whose tests share a cluster. Tests with nodes are three units: with more at
-a time, kubelets delay each other longer than tests can wait. Each test of a file that takes minutes
-and whose tests share nothing is a unit. Units that take long come first, so that none of them is
-begun when the others are done.
+With ``--dist loadscope``, all tests of a unit run in the same process of xdist. A unit is a file,
+or a folder with an ``__init__.py``, whose tests share a cluster. Tests with nodes are three units:
+with more of them simultaneously, kubelets delay each other beyond the tests' timeouts. In files
+that take minutes and whose tests share nothing, each test is a unit. Long units start first, so
+that none of them starts when the others have ended.
 
-At the end stand the files that took longest, with seconds of CPU: those of pytest and of all
-processes that ended meanwhile, servers among them.
+The summary lists the files that took longest, with seconds of CPU: those of pytest and of all
+processes that ended meanwhile, including servers.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ LONGEST = (
     "test/unit/agent/supervisor",
     "test/property/test_restart_in_place_schedules.py",
 )
-"""Folders and files that are begun before others, in this order."""
+"""Folders and files that start before others, in this order."""
 DIVIDED = ("test/property/test_restart_in_place_exhaustive.py",)
-"""Files whose tests are units each. They only compute, so they are begun last: until the end of the
-run they use what others that wait leave of both cores."""
+"""Files in which each test is a unit. These tests only compute, so they start last: they use the
+CPU time that waiting tests leave."""
 SHOWN = 60
-"""Number of files in the list, if they took `LONG_S` at least."""
+"""Maximum number of files in the list; only files that took at least `LONG_S` are listed."""
 LONG_S = 5.0
 PASSED = "jobsetpy/passed"
-"""Name in pytest's cache under which tests that passed in a run with ``--last-failed`` are kept."""
+"""Key in pytest's cache of the tests that passed in a run with ``--last-failed``."""
 
 
 def unit_of(test: str, root: Path) -> str:
-    """Name of what a test stays together with: its folder if it is a package, else its file.
+    """Name of a test's unit: its folder if that is a package, else its file.
 
-    A test of a divided file is by itself.
+    A test of a divided file is its own unit.
     """
     if test.startswith(DIVIDED):
         return test
@@ -71,7 +71,7 @@ def unit_of(test: str, root: Path) -> str:
 
 
 def order(test: str) -> int:
-    """Place of a test among the others."""
+    """Sort key of a test."""
     if test.startswith(DIVIDED):
         return len(LONGEST) + 1
     return next((at for at, each in enumerate(LONGEST) if test.startswith(each)), len(LONGEST))
@@ -85,7 +85,7 @@ class _Scheduling(LoadScopeScheduling):
 
 
 class _Units:
-    """Hooks that group tests by unit, and add up what they cost."""
+    """Hooks that group tests by unit, and add up their cost."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -97,20 +97,20 @@ class _Units:
         self._died = False
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Sort them; units stay whole, since their tests have the same place."""
+        """Sort the tests; units stay together, since their tests have the same sort key."""
         items.sort(key=lambda item: order(item.nodeid))
         self._before = _cpu_s()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
-        """Distribute by unit."""
+        """Distribute the tests by unit."""
         return _Scheduling(config, log)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[Any]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add to the last report of a test what it cost; xdist sends it to the first process."""
+        """Add the CPU time of a test to its last report, which xdist sends to the first process."""
         report = yield
         if call.when == "teardown":
             now = _cpu_s()
@@ -118,7 +118,7 @@ class _Units:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One phase of a test is over."""
+        """Add up the cost of one phase of a test."""
         file = report.nodeid.partition("::")[0]
         self._seconds[file] += report.duration
         self._cpu[file] += getattr(report, "cpu_s", 0.0)
@@ -129,11 +129,11 @@ class _Units:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, error: object) -> None:
-        """One of xdist's processes has ended; its other tests do not run."""
+        """Note that a process of xdist has crashed; its remaining tests do not run."""
         self._died = self._died or bool(error)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Keep what passed at the second try: pytest itself takes one that is skipped as good."""
+        """Save the tests that passed when run again: pytest counts skipped tests as passed."""
         if self._died:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         cache = getattr(self._config, "cache", None)

@@ -1,9 +1,9 @@
-"""``make test-versions``: what works on which release of Kubernetes, shown and written down.
+"""``make test-versions``: tests on several releases of Kubernetes, with recorded results.
 
-For each release, one after the other, a selection of the tests runs against its own control plane
-and nodes; then again with kubelets that are older. What came of each subject goes to
+For each release, one after the other, selected tests run against its own control plane and nodes,
+and then again with older kubelets. The result of each subject is written to
 ``hack/docs/recorded/versions.json``, from which ``hack/generate/update_versions.py`` makes a page.
-A subject that was not run keeps what was recorded before.
+A subject that was not run keeps its previous result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORDED = ROOT / "hack/docs/recorded/versions.json"
 RELEASES = (KUBERNETES, "1.35.4", "1.34.4")
 SIDECARS = "RestartAllContainersOnContainerExits"
 GATES: Mapping[str, tuple[str, ...]] = {"1.35": (f"{SIDECARS}=true", "NodeDeclaredFeatures=true")}
-"""Gates by minor release, for what is behind one there."""
+"""Feature gates that tests need, by minor release."""
 SIDECAR = "restart in place, sidecar"
 MOVED = "moved on from the kubelets' release"
 GROUPS = "test/e2e/test_group_scheduling.py"
@@ -63,14 +63,14 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     ),
     MOVED: (f"{OF_RELEASES}::test_workers_run_on_when_the_control_plane_is_upgraded",),
 }
-"""Tests by what they show. The first ones need a control plane only."""
+"""Tests by subject. The first five subjects need only a control plane."""
 WITH_NODES = tuple(SUBJECTS)[5:]
 REFUSED = (
     "test/integration/admission/test_old_release_real.py"
     "::test_sidecar_is_refused_when_the_api_server_drops_its_rule"
 )
-TOLD_OF = f"{OF_RELEASES}::test_sidecar_is_reported_when_no_kubelet_supports_it"
-"""Tests of what is said of sidecars where a release has no rule for them."""
+REPORTED = f"{OF_RELEASES}::test_sidecar_is_reported_when_no_kubelet_supports_it"
+"""Tests that sidecars are refused or reported if a release does not have the rule for them."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Run:
 
     @property
     def minor(self) -> str:
-        """Such as ``1.35``."""
+        """Minor release, such as ``1.35``."""
         return ".".join(self.kubernetes.split(".")[:2])
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment by which tests and ``hack/cluster`` take these releases."""
+        """Environment that selects these releases in tests and ``hack/cluster``."""
         return {
             "JOBSETPY_KUBERNETES_VERSION": self.kubernetes,
             "JOBSETPY_KUBELET_VERSION": self.kubelet,
@@ -95,20 +95,20 @@ class Run:
         }
 
     def subjects(self) -> list[str]:
-        """Subjects to show; older kubelets have a say only where there are nodes."""
+        """Subjects to run; with older kubelets, only those that need nodes."""
         if self.kubelet != self.kubernetes:
             return list(WITH_NODES)
         return [subject for subject in SUBJECTS if subject != MOVED]
 
-    def lacks(self, subject: str) -> bool:
-        """Return True if these releases cannot do it, whatever the manager does."""
+    def is_unsupported(self, subject: str) -> bool:
+        """Return True if these releases do not support the subject, whatever the manager does."""
         return subject == SIDECAR and _numbers(self.kubelet) < (1, 36) and not self._gates
 
     def tests(self, subject: str) -> tuple[str, ...]:
-        """Those of a subject; of one that the releases lack, those of what is said then."""
-        if not self.lacks(subject):
+        """Tests of a subject; for an unsupported one, the tests that it is refused or reported."""
+        if not self.is_unsupported(subject):
             return SUBJECTS[subject]
-        return (REFUSED if _numbers(self.kubernetes) < (1, 35) else TOLD_OF,)
+        return (REFUSED if _numbers(self.kubernetes) < (1, 35) else REPORTED,)
 
     @property
     def _gates(self) -> tuple[str, ...]:
@@ -116,13 +116,13 @@ class Run:
 
 
 def between(old: str, new: str) -> list[str]:
-    """The releases of the matrix from one, which is left out, to another, oldest first."""
+    """Releases of the matrix after ``old``, up to and including ``new``, oldest first."""
     passed = {new, *(r for r in RELEASES if _numbers(old) < _numbers(r) < _numbers(new))}
     return sorted(passed, key=_numbers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the matrix or a part of it; 1 if a subject failed."""
+    """Run the matrix or a part of it; return 1 if a subject failed."""
     parser = argparse.ArgumentParser(description="Tests against several Kubernetes releases.")
     parser.add_argument("--kubernetes", nargs="+", default=[], help="releases; default: all")
     parser.add_argument("--kubelet", nargs="+", default=[], help="only with these, older kubelets")
@@ -151,7 +151,7 @@ def pairs(kubernetes: Sequence[str], kubelets: Sequence[str]) -> list[Run]:
 
 
 def play(run: Run, subject: str) -> dict[str, Any]:
-    """Run a subject's tests; how many passed, and the names of those that did not."""
+    """Run a subject's tests; return the number that passed, and the names of those that failed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "junit.xml")
         words = [f"--junitxml={file}", "-ojunit_family=xunit1", "-q", *run.tests(subject)]
@@ -180,7 +180,7 @@ def result(code: int, junit: str) -> dict[str, Any]:
 
 
 def record(out: Path, run: Run, subject: str, found: Mapping[str, Any]) -> None:
-    """Put one result into the file of all."""
+    """Add one result to the file of results."""
     rows = json.loads(out.read_text()) if out.exists() else []
     key = {"kubernetes": run.kubernetes, "kubelet": run.kubelet}
     row = next((each for each in rows if key.items() <= each.items()), None)
@@ -196,7 +196,7 @@ def record(out: Path, run: Run, subject: str, found: Mapping[str, Any]) -> None:
 
 
 def machine() -> str:
-    """Describe the software under the nodes, as far as it may matter."""
+    """Describe the machine's software that can affect nodes."""
     said = []
     for program in ("containerd", "runc"):
         try:

@@ -1,13 +1,13 @@
-"""Users' programs against the installed wheel, on each Python that is here.
+"""Users' programs with the installed wheel, on each installed Python.
 
-For each interpreter a fresh environment gets the wheel and nothing of the checkout: `mypy --strict`
-and pyright check the examples and the tutorial's controller, the tutorial's own test runs, and
-`jobsetpy rbac` and `crds` print manifests of each example. A second environment has the wheel
-without extras, as agents have it: its size and its times of import are printed.
+For each interpreter, the wheel is installed into a new environment that does not see the checkout:
+`mypy --strict` and pyright check the examples and the tutorial's controller, the tutorial's test
+runs, and `jobsetpy rbac` and `crds` print manifests of each example. A second environment has the
+wheel without extras, like agents: its size and import times are printed.
 
-    wheel_tests.py                         all of Python 3.11 to 3.14 that are found
-    wheel_tests.py --python PROGRAM ...    these
-    wheel_tests.py --wheel FILE --here     this one
+    wheel_tests.py                         each of Python 3.11 to 3.14 that is found
+    wheel_tests.py --python PROGRAM ...    only these interpreters
+    wheel_tests.py --wheel FILE --here     only this interpreter
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckFailedError(Exception):
 
 
 def run(*words: str | Path, cwd: Path) -> str:
-    """Return the output of a command that sees nothing of the checkout.
+    """Return the output of a command that runs without the checkout's environment.
 
     Raises:
         CheckFailedError: it failed.
@@ -52,12 +52,12 @@ def run(*words: str | Path, cwd: Path) -> str:
     )
     if done.returncode:
         said = f"{done.stdout}{done.stderr}"[-SHOWN:]
-        raise CheckFailedError(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
+        raise CheckFailedError(f"{' '.join(command)} exited with {done.returncode}:\n{said}")
     return done.stdout
 
 
 def environment(folder: Path, *packages: str) -> Path:
-    """Return the folder of programs of a fresh environment with some packages."""
+    """Create an environment with some packages; return its folder of programs."""
     run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
     pip = (folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check")
     run(*pip, *packages, cwd=folder.parent)
@@ -65,7 +65,7 @@ def environment(folder: Path, *packages: str) -> Path:
 
 
 def users_folder(folder: Path) -> list[Path]:
-    """Fill a folder with programs as users have them; return those with types."""
+    """Write users' programs to a folder; return those with type annotations."""
     folder.mkdir()
     for source in (ROOT / "examples").rglob("*.py"):
         shutil.copy(source, folder / source.name)
@@ -77,7 +77,7 @@ def users_folder(folder: Path) -> list[Path]:
 
 
 def check_programs(wheel: Path, place: Path) -> None:
-    """Check users' programs in an environment with the wheel and all that they need."""
+    """Check users' programs in an environment with the wheel and their dependencies."""
     tools = environment(place / "full", f"{wheel}[webhooks]", *CHECKERS)
     folder = place / "user"
     programs = [path.name for path in users_folder(folder)]
@@ -90,7 +90,7 @@ def check_programs(wheel: Path, place: Path) -> None:
 
 
 def measure_plain(wheel: Path, place: Path) -> None:
-    """Print size and times of import of the wheel without extras."""
+    """Print the size and import times of the wheel without extras."""
     python = environment(place / "plain", str(wheel)) / "python"
     folder = next((place / "plain/lib").glob("python*/site-packages"))
     sizes = {
@@ -110,13 +110,13 @@ def measure_plain(wheel: Path, place: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file or folder, without compiled bytecode."""
+    """Return the size in bytes of a file or folder, without compiled bytecode."""
     files = [path] if path.is_file() else path.rglob("*")
     return sum(f.stat().st_size for f in files if f.is_file() and f.suffix != ".pyc")
 
 
 def seconds(python: Path, program: str, place: Path) -> float:
-    """Return the median CPU time of a process, but for the first, which compiles."""
+    """Return the median CPU time of a process, except the first, which compiles."""
     times = []
     for _ in range(TRIES):
         before = os.times()
@@ -133,7 +133,7 @@ def say(text: str) -> None:
 
 
 def interpreters() -> dict[str, str | None]:
-    """Return the program of each minor version: of PATH, or of pyenv."""
+    """Return the program of each minor version, from pyenv or PATH."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found: dict[str, str | None] = {}
     for version in VERSIONS:
@@ -143,14 +143,14 @@ def interpreters() -> dict[str, str | None]:
 
 
 def built(folder: Path) -> Path:
-    """Return a wheel of the checkout."""
+    """Build a wheel of the checkout; return its path."""
     words = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, ROOT)
     run(*words, cwd=folder)
     return next(folder.glob("*.whl"))
 
 
 def here(wheel: Path) -> int:
-    """Check with this interpreter; the exit code."""
+    """Check with this interpreter; return the exit code."""
     with tempfile.TemporaryDirectory(prefix="jobsetpy-wheel-") as place:
         try:
             check_programs(wheel, Path(place))
@@ -162,7 +162,7 @@ def here(wheel: Path) -> int:
 
 
 def everywhere(wheel: Path, programs: Sequence[str]) -> int:
-    """Check with each interpreter; the exit code."""
+    """Check with each interpreter; return the exit code."""
     failed = 0
     for program in programs:
         words = [program, __file__, "--wheel", str(wheel), "--here"]
@@ -172,9 +172,9 @@ def everywhere(wheel: Path, programs: Sequence[str]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--wheel", type=Path, help="default: one that is built of the checkout")
-    parser.add_argument("--python", nargs="+", help="default: 3.11 to 3.14, as far as found")
-    parser.add_argument("--here", action="store_true", help="only with this interpreter")
+    parser.add_argument("--wheel", type=Path, help="the wheel; default: built from the checkout")
+    parser.add_argument("--python", nargs="+", help="default: each of 3.11 to 3.14 that is found")
+    parser.add_argument("--here", action="store_true", help="use only this interpreter")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="jobsetpy-wheel-") as folder:
         wheel = (options.wheel or built(Path(folder))).resolve()

@@ -1,13 +1,13 @@
-"""A real Kubernetes control plane, and real nodes where asked, for tests and for trying things out.
+"""A real Kubernetes control plane, and real nodes on request, for tests and experiments.
 
-Exists so that every test that needs an API server gets the real one with one line::
+A test gets a real API server with one line::
 
     from hack.cluster import Cluster
 
     with Cluster(controller_manager=False, scheduler=False) as cluster:
         connect(cluster.kubeconfig)
 
-The same thing from a shell: ``python hack/cluster up --name dev``.
+The same from a shell: ``python hack/cluster up --name dev``.
 """
 
 from ._cluster import Cluster

@@ -1,4 +1,4 @@
-"""Finds the programs: given ones, cached ones, released ones, built ones - in this order."""
+"""Search for the programs: in a given folder, in the cache, by download, by a build."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ASSETS = "KUBEBUILDER_ASSETS"
 
 
 class Binaries(dict[str, Path]):
-    """Where each program is, by name."""
+    """Path of each program, by name."""
 
     @classmethod
     def in_folder(cls, folder: Path, wanted: Sequence[str]) -> Binaries:
-        """Return the programs of a named folder.
+        """Return the programs of a folder.
 
         Raises:
             ClusterError: one is missing.
@@ -35,18 +35,18 @@ class Binaries(dict[str, Path]):
 
     @classmethod
     def find(cls, wanted: Sequence[str], progress: Progress, *, kubernetes: str = "") -> Binaries:
-        """The `wanted` ones, made or fetched if need be.
+        """Return the `wanted` programs; download or build missing ones.
 
-        Order: the folder ``$KUBEBUILDER_ASSETS``, the cache, official releases, a build. Two runs
-        at the same time do not both fetch or build: the second waits for the first.
+        Order: the folder ``$KUBEBUILDER_ASSETS``, the cache, official releases, a build. Of two
+        simultaneous runs, the second one waits for the first.
 
         Args:
-            wanted: their names.
+            wanted: names of the programs.
             progress: receives each step.
-            kubernetes: the release, kubelets' included; that of the environment if empty.
+            kubernetes: the release, also of kubelets; default: from the environment.
 
         Raises:
-            ClusterError: one cannot be had in any of these ways.
+            ClusterError: a program cannot be obtained in any of these ways.
         """
         found = cls()
         if assets := os.environ.get(ASSETS):
@@ -71,19 +71,19 @@ class Binaries(dict[str, Path]):
         """Refuse a mix of Kubernetes releases.
 
         Raises:
-            ClusterError: the programs are not of one minor release.
+            ClusterError: the programs are of different minor releases.
         """
         minors = {name: minor_version(self[name]) for name in self if name in KUBERNETES_PARTS}
         if len(set(minors.values())) > 1:
             listed = ", ".join(f"{self[name]} is {minor}" for name, minor in minors.items())
             raise ClusterError(
-                f"{ASSETS} does not have all programs, and the others found are of another "
+                f"{ASSETS} does not contain all programs, and the others are of another "
                 f"release: {listed}. Complete that folder, or set JOBSETPY_KUBERNETES_VERSION."
             )
 
 
 def minor_version(program: Path) -> str:
-    """Such as ``1.36``."""
+    """Return the minor release of a program, such as ``1.36``."""
     done = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=False, timeout=30
     )
@@ -103,7 +103,7 @@ def _obtain(
     progress: Progress,
 ) -> None:
     with _state.file_lock(
-        cache / "bin.lock", waiting=lambda: progress.note("waiting: another run gets the programs")
+        cache / "bin.lock", waiting=lambda: progress.note("waiting for another run to get them")
     ):
         missing = [name for name in wanted if not _runnable(places[name])]
         for name in missing:
@@ -119,6 +119,6 @@ def _obtain(
                 why = str(error)
         if missing:
             if set(missing) <= set(CLIENTS):
-                why = "these are published as images only"
+                why = "these are published only as images"
             progress.note(f"no release files ({why}); building {', '.join(missing)}")
             _build.build(missing, release, places, cache, progress)

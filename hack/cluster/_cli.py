@@ -23,9 +23,9 @@ DEFAULT_NAME = "dev"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command; return the exit status."""
     arguments = _parser().parse_args(argv)
-    # `kill` and a closing terminal end `up` like Ctrl-C does: what was begun is undone.
+    # `kill` and a closed terminal end `up` as Ctrl-C does: an incomplete start is undone.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
@@ -49,7 +49,7 @@ def _interrupt(*_: object) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python hack/cluster",
-        description="A real Kubernetes control plane, and real nodes where asked, on this machine.",
+        description="A real Kubernetes control plane, and real nodes on request, on this machine.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
         made.set_defaults(run=run)
         if named:
-            made.add_argument("--name", default=DEFAULT_NAME, help="which cluster (default: dev)")
+            made.add_argument("--name", default=DEFAULT_NAME, help="the cluster (default: dev)")
             made.add_argument(
                 "--existing",
                 action="store_true",
@@ -65,48 +65,48 @@ def _parser() -> argparse.ArgumentParser:
             )
         return made
 
-    up = command("up", _up, "bring a cluster up")
+    up = command("up", _up, "start a cluster")
     _up_options(up)
-    down = command("down", _down, "end a cluster and remove all of it")
+    down = command("down", _down, "stop a cluster and remove all of its files")
     down.add_argument("--all", action="store_true", help="every cluster of this user")
-    down.add_argument("--crashed", action="store_true", help="every one that no longer runs")
-    command("status", _status, "what runs").add_argument("--all", action="store_true")
+    down.add_argument("--crashed", action="store_true", help="every cluster that no longer runs")
+    command("status", _status, "show running parts").add_argument("--all", action="store_true")
     command("env", _env, "print the line that sets KUBECONFIG in a shell")
-    run = command("exec", _exec, "run a command where the API server can be reached")
+    run = command("exec", _exec, "run a command in the cluster's network")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    binaries = command("binaries", _get_binaries, "get the programs now, print where they are")
-    binaries.add_argument("part", nargs="*", help=f"of {', '.join(ALL_PARTS)}; default all")
+    binaries = command("binaries", _get_binaries, "get the programs and print their paths")
+    binaries.add_argument("part", nargs="*", help=f"any of {', '.join(ALL_PARTS)}; default: all")
     binaries.add_argument(
         "--update-lock", action="store_true", help="update gomod/ for the pinned releases"
     )
-    images = command("images", _images, "load image files into every node")
+    images = command("images", _images, "load image archives into every node")
     images.add_argument("action", choices=["load"])
     images.add_argument("tar", nargs="+", type=Path, help="a docker-archive file")
-    logs = command("logs", _logs, "print a component's log, or the names of the logs")
+    logs = command("logs", _logs, "print a component's log, or the names of all logs")
     logs.add_argument("which", nargs="?")
-    logs.add_argument("--path", action="store_true", help="print the file's path only")
+    logs.add_argument("--path", action="store_true", help="print only the file's path")
     logs.add_argument("--tail", type=int, metavar="LINES")
     return parser
 
 
 def _up_options(up: argparse.ArgumentParser) -> None:
-    """Add those options of `up` that are named as the arguments of a cluster."""
+    """Add the options of `up`, whose names are those of the arguments of `Cluster`."""
     many: dict[str, Any] = {"action": "append", "default": []}
     up.add_argument(
-        "--nodes", type=int, default=0, help="real nodes (Linux and root); default none"
+        "--nodes", type=int, default=0, help="number of real nodes (Linux and root); default: 0"
     )
-    up.add_argument("--dns", action="store_true", help="names for the pods of nodes to look up")
+    up.add_argument("--dns", action="store_true", help="DNS for pods on the nodes")
     up.add_argument("--no-controller-manager", dest="controller_manager", action="store_false")
     up.add_argument("--no-scheduler", dest="scheduler", action="store_false")
     for part in ("etcd", "apiserver", "controller-manager", "scheduler"):
         into = f"{part.replace('-', '_')}_args"
-        text = "may be given again"
+        text = "repeatable"
         up.add_argument(f"--{part}-arg", dest=into, metavar="ARG", help=text, **many)
     up.add_argument("--feature-gate", dest="feature_gates", metavar="NAME=true|false", **many)
     up.add_argument("--runtime-config", metavar="API=true|false", **many)
     up.add_argument("--max-requests-inflight", type=int)
     up.add_argument("--max-mutating-requests-inflight", type=int)
-    up.add_argument("--fsync", action="store_true", help="let etcd write to disk for real")
+    up.add_argument("--fsync", action="store_true", help="let etcd sync its writes to disk")
     up.add_argument("--crd", dest="crds", metavar="FILE", **many)
     up.add_argument("--image", dest="images", metavar="TAR", **many)
     up.add_argument("--timeout", dest="timeout_s", type=float, default=90.0, metavar="SECONDS")
@@ -220,13 +220,13 @@ def _images(arguments: argparse.Namespace) -> None:
 def _logs(arguments: argparse.Namespace) -> None:
     cluster = _cluster(arguments)
     if cluster.is_existing:
-        raise ClusterError("an existing cluster's logs are not here")
+        raise ClusterError("logs of an existing cluster are not available")
     if not arguments.which:
         print("\n".join(cluster.logs()))
         return
     path: Path = cluster.log_path(arguments.which)
     if not path.exists():
-        raise ClusterError(f"no log {arguments.which!r}; there are: {', '.join(cluster.logs())}")
+        raise ClusterError(f"no log {arguments.which!r}; available: {', '.join(cluster.logs())}")
     if arguments.path:
         print(path)
         return

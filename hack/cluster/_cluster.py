@@ -1,4 +1,4 @@
-"""The cluster as its users see it: start it, ask it, break it on purpose, end it."""
+"""A cluster's public interface: start it, query it, break it on purpose, stop it."""
 
 from __future__ import annotations
 
@@ -33,35 +33,34 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 
 
 def _gates_of_environment() -> dict[str, bool]:
-    """``JOBSETPY_FEATURE_GATES``, for whole runs of tests against a release that needs some."""
+    """Gates of ``JOBSETPY_FEATURE_GATES``, for test runs against a release that needs some."""
     words = filter(None, os.environ.get("JOBSETPY_FEATURE_GATES", "").split(","))
     return _config.switches(words, "JOBSETPY_FEATURE_GATES")
 
 
 class Cluster(Components):
-    """A Kubernetes cluster of our own, or an existing one that is only used.
+    """A Kubernetes cluster of our own, or an existing cluster.
 
-    As a context manager it ends with its block, and also if this process is killed inside it.
-    ``start(detached=True)`` leaves it running until ``down()``, which any process may call by
-    name.
+    As a context manager, it ends with its block, and also if this process is killed inside it.
+    With ``start(detached=True)`` it runs until ``down()``, which any process may call by name.
 
-    Where ``JOBSETPY_KUBECONFIG`` is set (or `existing` given) that cluster is used: nothing is
-    started or stopped, `is_existing` is true, and what needs a cluster of our own raises
+    If ``JOBSETPY_KUBECONFIG`` is set (or `existing` given), that cluster is used: nothing is
+    started or stopped, `is_existing` is true, and methods that need a cluster of our own raise
     ClusterError.
 
     Args:
-        name: what `down`, `status` and the rest find it by; made up if None.
-        crds: files, one CustomResourceDefinition each, made before the controller manager starts
-            (its garbage collector then knows them at once, not half a minute later).
-        images: docker-archive files every node gets.
-        binaries: a folder with the programs, in place of the search.
-        kubernetes: the release of all of it, kubelets included; that of the environment if empty.
-        keep_logs: a folder that gets a copy of the logs when the cluster ends.
-        timeout_s: how long the start may take on an idle machine, getting the programs not
-            counted. This and other limits grow by ``JOBSETPY_PATIENCE``.
-        existing: the kubeconfig of a cluster to use.
-        settings: fields of :class:`_config.Settings`. The gates of ``JOBSETPY_FEATURE_GATES``
-            (``A=true,B=false``) are put below those given.
+        name: name for `down`, `status` and other commands; generated if None.
+        crds: files with one CustomResourceDefinition each, created before the controller manager
+            starts (its garbage collector then knows them immediately, not half a minute later).
+        images: docker-archive files to load into every node.
+        binaries: folder with the programs; replaces the search for them.
+        kubernetes: release of all programs, also of kubelets; default: from the environment.
+        keep_logs: folder to which the logs are copied when the cluster ends.
+        timeout_s: timeout of the start on an idle machine, without the time to get the programs.
+            ``JOBSETPY_PATIENCE`` multiplies this and other limits.
+        existing: kubeconfig of a cluster to use.
+        settings: fields of :class:`_config.Settings`. They take precedence over the gates of
+            ``JOBSETPY_FEATURE_GATES`` (``A=true,B=false``).
     """
 
     def __init__(
@@ -91,27 +90,27 @@ class Cluster(Components):
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._api: Api | None = None
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def is_existing(self) -> bool:
-        """Return True for an existing cluster, which is never started, stopped or broken here."""
+        """True for an existing cluster, which is never started, stopped or broken here."""
         return self._existing is not None
 
     @property
     def kubeconfig(self) -> Path:
-        """Admin access from anywhere on this machine."""
+        """Kubeconfig with admin access from anywhere on this machine."""
         return self._existing or self.folder / "admin.kubeconfig"
 
     @property
     def exec_kubeconfig(self) -> Path:
-        """Admin access for commands behind `exec_prefix`: the API server's own address."""
+        """Kubeconfig for commands after `exec_prefix`, with the API server's own address."""
         inside = self.folder / "inside.kubeconfig"
         return inside if not self._existing and inside.exists() else self.kubeconfig
 
     @property
     def exec_prefix(self) -> list[str]:
-        """Put before a command to run it in the cluster's network, if it has one of its own."""
+        """Words before a command that run it in the cluster's network, if it has its own."""
         if self._existing or not (self.folder / "inside.kubeconfig").exists():
             return []
         return ["nsenter", f"--net=/proc/{self._supervisor_id().pid}/ns/net", "--"]
@@ -123,7 +122,7 @@ class Cluster(Components):
 
     @property
     def api(self) -> Api:
-        """A minimal client, for what needs no better one."""
+        """A minimal client of the API server."""
         self._own("a request")
         if self._api is None:
             self._api = Api(self.kubeconfig)
@@ -131,7 +130,7 @@ class Cluster(Components):
 
     @property
     def running(self) -> bool:
-        """Return True if its supervisor runs (always for an existing cluster)."""
+        """True if its supervisor runs; always true for an existing cluster."""
         if self._existing:
             return True
         data = _state.read_json(self.folder / "supervisor.json")
@@ -151,14 +150,14 @@ class Cluster(Components):
         self.down()
 
     def start(self, *, detached: bool = False, progress: Progress | None = None) -> Self:
-        """Bring it up; returns when it can be used.
+        """Start the cluster; return when it can be used.
 
         Args:
-            detached: let it live on when this process ends.
+            detached: if true, the cluster continues to run after this process.
             progress: receives each step.
 
         Raises:
-            ClusterError: it cannot be brought up; nothing is left of the attempt.
+            ClusterError: the start failed; everything that was started is removed.
         """
         if self._existing:
             if not self._existing.exists():
@@ -173,7 +172,7 @@ class Cluster(Components):
             if self._binaries:
                 binaries = Binaries.in_folder(self._binaries, wanted)
             else:
-                # Getting them takes minutes the first time: that is never done in silence.
+                # Show progress in any case: this takes minutes the first time.
                 binaries = Binaries.find(wanted, progress or Shown(), kubernetes=self._kubernetes)
             if self.settings.nodes:
                 require_nodes(shown)
@@ -201,11 +200,11 @@ class Cluster(Components):
         self._supervisor = _bringup.spawn_supervisor(folder, detached=detached)
         if not _bringup.supervisor_ready(folder, self._supervisor):
             raise ClusterError(f"the supervisor did not start:\n{self._tail('supervisor')}")
-        # etcd is on its way meanwhile
+        # etcd starts meanwhile
         authority, tokens = _bringup.write_secrets(self.name, folder, ports, settings)
-        if not settings.nodes:  # with nodes it is out of sight from here
+        if not settings.nodes:  # with nodes, etcd is in another network namespace
             self._wait(lambda: _listens(ports.etcd), "etcd", deadline)
-            progress.step("etcd serves")
+            progress.step("etcd ready")
         self.start_component("kube-apiserver")
         for number, token in enumerate(tokens, 1):
             kubelet = binaries["kubelet"]
@@ -238,14 +237,14 @@ class Cluster(Components):
         if settings.controller_manager:
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait(lambda: self.api.get(account), "kube-controller-manager", deadline)
-            progress.step("controller manager works")
+            progress.step("controller manager ready")
         for number in range(1, settings.nodes + 1):
             node = _config.node_name(number)
             self._wait(partial(self._node_ready, node), f"{node}/kubelet", deadline)
             progress.step(f"{node} ready")
         if settings.dns:
             self._wait(lambda: _dns.serves(self.component_pid("coredns")), "coredns", deadline)
-            progress.step("DNS serves")
+            progress.step("DNS ready")
 
     def _start_dns(self) -> None:
         for plural, role in _dns.ACCESS:
@@ -284,7 +283,7 @@ class Cluster(Components):
         """Import docker-archive files into every node.
 
         Raises:
-            ClusterError: there is no node, or one does not take a file.
+            ClusterError: there is no node, or a node does not accept a file.
         """
         self._own("loading images")
         rows = ask(self.folder, "status")
@@ -305,12 +304,12 @@ class Cluster(Components):
             raise ClusterError(f"{path}: the API server says {status}: {text[:500]}")
         spec = json.loads(text)["spec"]
         version = next(v["name"] for v in spec["versions"] if v["served"])
-        # Its condition "Established" comes a little before the API server really serves it.
+        # The condition "Established" is set shortly before the API server serves the resource.
         items = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
         self._wait(lambda: self.api.get(items), "kube-apiserver", deadline)
 
     def down(self) -> None:
-        """End everything of this cluster and remove its files; also after a crash, also twice."""
+        """Stop the cluster and remove its files. Idempotent, and possible after a crash."""
         if self._existing:
             return
         folder = self.folder
@@ -318,13 +317,13 @@ class Cluster(Components):
             shutil.copytree(folder / "log", self._keep_logs / self.name, dirs_exist_ok=True)
         data = _state.read_json(folder / "supervisor.json")
         if self._supervisor:
-            self._supervisor.terminate()  # it may not have written that file yet
+            self._supervisor.terminate()  # it may not have written supervisor.json yet
         if data:
             ProcessId.from_json(data).end(grace_s=25.0)
         if self._supervisor:
             self._supervisor.wait(25.0)
             self._supervisor = None
-        # For a supervisor that was killed: its children die with it, so this is a second fence.
+        # In case the supervisor was killed. Its children end with it; this is a second safeguard.
         rows = _state.read_json(folder / "pids.json") or {}
         for row in rows.values():
             ProcessId.from_json(row).end(grace_s=0.0)
@@ -335,7 +334,7 @@ class Cluster(Components):
         self._api = None
 
     def stop_apiserver(self, *, kill: bool = False) -> None:
-        """End the API server: with SIGTERM (it finishes what it is at), or as in a crash."""
+        """Stop the API server: with SIGTERM (it completes its requests), or as in a crash."""
         self.stop_component("kube-apiserver", number=signal.SIGKILL if kill else signal.SIGTERM)
 
     def start_apiserver(self, *, timeout_s: float = 60.0) -> None:
@@ -344,12 +343,12 @@ class Cluster(Components):
         self._wait(self.api.ready, "kube-apiserver", time.monotonic() + patient(timeout_s))
 
     def restart_apiserver(self, *, kill: bool = False, timeout_s: float = 60.0) -> None:
-        """Stop, start, wait until ready."""
+        """Stop the API server, start it, and wait until it is ready."""
         self.stop_apiserver(kill=kill)
         self.start_apiserver(timeout_s=timeout_s)
 
     def move_to(self, kubernetes: str) -> None:
-        """Give the control plane another release, on the same etcd; kubelets stay what they are.
+        """Change the release of the control plane, with the same etcd and the same kubelets.
 
         Args:
             kubernetes: the release, such as ``1.36.3``.
@@ -366,16 +365,16 @@ class Cluster(Components):
                 self._wait(self.api.ready, name, time.monotonic() + patient(60.0))
 
     def stop_node(self, node: str) -> None:
-        """Cut a node's power: all its processes end at once, what is on its disk stays."""
+        """Simulate a power failure of a node: all processes end immediately, its disk remains."""
         first = ProcessId.of(self._init_of(node))
         (self.folder / node / "ready").unlink(missing_ok=True)
         self.kill_component(node)
-        # The first process goes last: the kernel waits for all others of its namespace.
+        # The first process ends last: the kernel waits for all others of its namespace.
         if first and not wait_until(lambda: not first.alive(), patient(10.0)):
             raise ClusterError(f"{node} cannot be ended")
 
     def unplug_node(self, node: str) -> None:
-        """Cut a node's network: its processes continue and cannot be reached."""
+        """Disconnect a node from the network: its processes continue, but are unreachable."""
         self._set_wire(node, "down")
 
     def plug_in_node(self, node: str) -> None:
@@ -388,10 +387,10 @@ class Cluster(Components):
         subprocess.run(command, check=True, timeout=patient(20))
 
     def start_node(self, node: str, *, timeout_s: float = 60.0) -> None:
-        """Start a stopped node again, with its disk as it was, up to a running kubelet."""
+        """Start a stopped node with its previous disk, and start its kubelet."""
         deadline = time.monotonic() + patient(timeout_s)
-        # A machine that starts has no cgroups of its last life. Left here, kubelet would look for
-        # their containers for a quarter of a minute before it starts any pod.
+        # A rebooted machine has no old cgroups. If they remained, kubelet would search for their
+        # containers for 15 seconds before it starts any pod.
         cgroup = _config.cgroup_name(self.name, int(node.removeprefix("node-")))
         for path in _cgroups.node_paths(cgroup):
             remove_cgroup(path, deadline)
@@ -402,7 +401,7 @@ class Cluster(Components):
 
     @classmethod
     def names(cls) -> list[str]:
-        """Names of the clusters of this user on this machine, crashed ones too."""
+        """Names of this user's clusters on this machine, including crashed ones."""
         root = _state.clusters_dir()
         return sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
 

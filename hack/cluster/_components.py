@@ -1,4 +1,4 @@
-"""Control of the processes of a cluster that was started here."""
+"""Control of the processes of a cluster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Components:
 
     @property
     def folder(self) -> Path:
-        """Files and logs of this cluster; gone after `down`."""
+        """Folder with files and logs of this cluster; `down` removes it."""
         return _state.clusters_dir() / self.name
 
     def _own(self, what: str) -> None:
-        """Raises ClusterError where `what` is not possible: with an existing cluster."""
+        """Raise ClusterError if this is an existing cluster, which does not support `what`."""
 
     def components(self) -> dict[str, dict[str, Any]]:
-        """Each component ever started: its pid, and its exit status or None while it runs."""
+        """Each component that was started: its pid, and its exit status or None while it runs."""
         self._own("the list of components")
         rows = ask(self.folder, "status")
         for node in [n for n, row in rows.items() if n.startswith("node-") and row["exit"] is None]:
@@ -48,23 +48,23 @@ class Components:
         return rows
 
     def component_pid(self, name: str) -> int:
-        """The pid of a running component.
+        """Return the pid of a running component.
 
         Raises:
-            ClusterError: it does not run.
+            ClusterError: the component does not run.
         """
         return self._component(name).pid
 
     def cpu_seconds(self, name: str) -> float:
-        """User plus system time the component's present process has used."""
+        """User plus system time of the component's current process, in seconds."""
         return self._component(name).cpu_seconds()
 
     def rss_bytes(self, name: str) -> int:
-        """Memory of the component's present process that is in RAM."""
+        """Resident memory of the component's current process."""
         return self._component(name).rss_bytes()
 
     def start_component(self, name: str) -> None:
-        """Start a component unless it runs; does not wait until it serves."""
+        """Start a component unless it runs; do not wait until it is ready."""
         folder, own_name = self._supervisor_of(name)
         ask(folder, "start", name=own_name, timeout_s=patient(30.0))
 
@@ -76,7 +76,7 @@ class Components:
     def stop_component(
         self, name: str, *, number: int = signal.SIGTERM, timeout_s: float = 30.0
     ) -> None:
-        """Send the signal and wait for the end; SIGKILL after `timeout_s`."""
+        """Send the signal and wait for the process to end; send SIGKILL after `timeout_s`."""
         folder, own_name = self._supervisor_of(name)
 
         def ended() -> bool:
@@ -90,21 +90,21 @@ class Components:
         raise ClusterError(f"{name} cannot be ended")
 
     def kill_component(self, name: str) -> None:
-        """End it with SIGKILL and wait until it is gone."""
+        """Send SIGKILL and wait for the process to end."""
         self.stop_component(name, number=signal.SIGKILL)
 
     def log_path(self, name: str) -> Path:
-        """The log file of a component (``supervisor`` is one too)."""
+        """Return the log file of a component, or of the ``supervisor``."""
         return self.folder / "log" / f"{name.replace('/', '-')}.log"
 
     def logs(self) -> list[str]:
-        """Names `log_path` knows."""
+        """Names for `log_path`."""
         return sorted(path.stem for path in (self.folder / "log").glob("*.log"))
 
     # -- helpers ---------------------------------------------------------------------------------
 
     def _supervisor_of(self, name: str) -> tuple[Path, str]:
-        self._own(f"doing something to {name}")
+        self._own(f"control of {name}")
         node, slash, own_name = name.partition("/")
         return (self.folder / node, own_name) if slash else (self.folder, name)
 
@@ -117,7 +117,7 @@ class Components:
 
     @staticmethod
     def _seen_from_here(init: int, row: dict[str, Any]) -> dict[str, Any]:
-        """A node's pids are those of its own pid namespace: look up the machine's."""
+        """Return the machine's process for a pid in a node's own pid namespace."""
         pid = find_child(init, inner_pid=row["pid"]) if row["exit"] is None else None
         return {
             **row,
@@ -126,7 +126,7 @@ class Components:
         }
 
     def _wait(self, condition: Callable[[], object], name: str, deadline: float) -> None:
-        """Until `condition` holds; fails at once if component `name` has ended."""
+        """Wait until `condition` holds; fail immediately if component `name` has ended."""
         while not condition():
             self._raise_if_ended(name)
             if time.monotonic() > deadline:

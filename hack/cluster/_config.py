@@ -1,6 +1,6 @@
 """Configuration of each component: command lines and files as pure functions of the settings.
 
-Pure, so that a test can say what a knob does without starting anything.
+They are pure, so that tests can check the effect of a setting without starting anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ._errors import ClusterError
 
 SERVICE_RANGE = "10.96.0.0/16"
-SERVICE_ADDRESS = "10.96.0.1"  # the `kubernetes` service: the first address of the range
+SERVICE_ADDRESS = "10.96.0.1"  # of the `kubernetes` service: the first address of the range
 DNS_ADDRESS = "10.96.0.10"
 DNS_DOMAIN = "cluster.local"
 BRIDGE_ADDRESS = "10.200.0.1"  # nodes' gateway, inside the cluster's own network namespace
@@ -28,20 +28,20 @@ DNS_USER = "system:coredns"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Options of a caller; Kubernetes' defaults unless a comment gives the reason.
+    """Settings of a cluster; defaults are those of Kubernetes unless a comment gives a reason.
 
     Args:
-        nodes: how many real nodes; more than none needs Linux and root.
-        dns: whether pods on the nodes can look up the names of services and of each other.
-        controller_manager, scheduler: whether these run.
-        etcd_args, apiserver_args, controller_manager_args, scheduler_args: put after ours, so
-            that they win.
-        scheduler_config, kubelet_config: top-level fields put over ours; in the latter, ``node-2``
-            and the like have fields of that node alone.
-        feature_gates: given to every component.
+        nodes: number of real nodes; they need Linux and root.
+        dns: if true, pods on the nodes can resolve names of services and of each other.
+        controller_manager, scheduler: if true, the component runs.
+        etcd_args, apiserver_args, controller_manager_args, scheduler_args: arguments after our
+            own, which they override.
+        scheduler_config, kubelet_config: top-level fields that override ours; in the latter, keys
+            such as ``node-2`` have the fields of that node only.
+        feature_gates: feature gates of every component.
         runtime_config: API groups to serve, such as ``{"scheduling.k8s.io/v1alpha1": True}``.
         max_requests_inflight, max_mutating_requests_inflight: the API server's limits.
-        fsync: let etcd write to disk for real.
+        fsync: if true, etcd syncs its writes to disk.
 
     Raises:
         ClusterError: too many nodes, or DNS without any.
@@ -61,21 +61,21 @@ class Settings:
     runtime_config: Mapping[str, bool] = field(default_factory=dict)
     max_requests_inflight: int | None = None
     max_mutating_requests_inflight: int | None = None
-    fsync: bool = False  # the data is thrown away: losing it with the machine's power is fine
+    fsync: bool = False  # the data is temporary and need not survive a power failure
     verbosity: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.nodes <= MAX_NODES:
             raise ClusterError(f"nodes: 0 to {MAX_NODES}, not {self.nodes}")
         if self.dns and not self.nodes:
-            raise ClusterError("dns is for the pods of nodes, and there are to be none")
+            raise ClusterError("dns is for pods on nodes; set nodes as well")
 
 
 def switches(words: Iterable[str], option: str) -> dict[str, bool]:
-    """Return the switches of pairs NAME=true and NAME=false.
+    """Parse pairs NAME=true and NAME=false.
 
     Raises:
-        ClusterError: a word has another form; names the option that it comes from.
+        ClusterError: a word has another form; the message names its option.
     """
     found = {}
     for word in words:
@@ -148,14 +148,14 @@ def apiserver_argv(binary: Path, folder: Path, ports: Ports, settings: Settings)
     ]
     if settings.nodes:
         argv += [
-            # Port 443 of the service's own address: pods reach the API server without kube-proxy.
+            # Port 443 of the service's address: pods reach the API server without kube-proxy.
             "--bind-address=0.0.0.0",
             "--secure-port=443",
             f"--advertise-address={BRIDGE_ADDRESS}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--kubelet-preferred-address-types=InternalIP",
-            # Webhooks are called at their pods' addresses: no kube-proxy serves the service's.
+            # Webhooks are called at their pods' addresses: services' need kube-proxy.
             "--enable-aggregator-routing=true",
             f"--kubelet-certificate-authority={pki / 'ca.crt'}",
             f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
@@ -166,12 +166,12 @@ def apiserver_argv(binary: Path, folder: Path, ports: Ports, settings: Settings)
             "--bind-address=127.0.0.1",
             f"--secure-port={ports.api}",
             "--advertise-address=127.0.0.1",
-            # A loopback address is not allowed in Endpoints, and no pod is there to use it.
+            # Endpoints must not have a loopback address, and there are no pods to use it.
             "--endpoint-reconciler-type=none",
             "--authorization-mode=RBAC",
         ]
     if not settings.controller_manager:
-        # No controller creates the default service accounts that this plugin wants for each pod.
+        # No controller creates the default service accounts that this plugin requires of pods.
         argv.append("--disable-admission-plugins=ServiceAccount")
     argv += _gates(settings)
     if settings.runtime_config:
@@ -194,7 +194,7 @@ def controller_manager_argv(binary: Path, folder: Path, settings: Settings) -> l
         "--use-service-account-credentials=true",
         "--leader-elect=false",
         "--secure-port=0",
-        # The defaults (20, 30) throttle it, not the API server, when a test makes a thousand pods.
+        # With the defaults (20, 30), the client would limit a test that creates a thousand pods.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         f"--v={settings.verbosity}",
@@ -229,7 +229,7 @@ def scheduler_config(folder: Path, settings: Settings) -> dict[str, Any]:
 
 
 def kubeconfig(*, name: str, server: str, ca: bytes, token: str) -> str:
-    """A kubeconfig with everything inside it, so that it can be moved."""
+    """Return a self-contained kubeconfig, which can be moved."""
     return f"""\
 apiVersion: v1
 kind: Config
@@ -252,7 +252,7 @@ contexts:
 
 
 def tokens_csv(rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> str:
-    """Lines of the API server's token file: token, user, uid, groups."""
+    """Lines of the API server's token file: token, user, uid and groups."""
     return "".join(f'{token},{user},{user},"{",".join(groups)}"\n' for token, user, groups in rows)
 
 

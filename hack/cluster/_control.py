@@ -1,4 +1,4 @@
-"""Talking to a cluster's supervisor, and to its API server as far as this tool itself needs to."""
+"""Client of a cluster's supervisor, and minimal client of its API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._errors import ClusterError
 
 
 def ask(folder: Path, op: str, *, timeout_s: float = 10.0, **arguments: Any) -> dict[str, Any]:
-    """One command to the supervisor of `folder`.
+    """Send one command to the supervisor of `folder`; return its answer.
 
     Raises:
         ClusterError: no process listens there, or the command failed.
@@ -26,7 +26,7 @@ def ask(folder: Path, op: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
         try:
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.settimeout(timeout_s)
-                # Through the folder's descriptor, because a socket's path may have 107 bytes only.
+                # By the folder's descriptor, because a socket's path is limited to 107 bytes.
                 sock.connect(f"/proc/self/fd/{fd}/ctl.sock")
                 sock.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
                 line = sock.makefile("rb").readline()
@@ -44,10 +44,10 @@ def ask(folder: Path, op: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
 
 
 class Api:
-    """The few requests this tool makes, over a kubeconfig as `_config.kubeconfig` writes it."""
+    """Requests of this tool to an API server, with a kubeconfig of `_config.kubeconfig`."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        # Our own file, so its layout is known: no YAML parser is needed here.
+        # No YAML parser is needed: the layout is that of `_config.kubeconfig`.
         text = kubeconfig.read_text()
         values = dict(re.findall(r"^ +([\w-]+): (\S+)$", text, re.MULTILINE))
         host = re.fullmatch(r"https://([\w.]+):(\d+)", values["server"])
@@ -66,10 +66,10 @@ class Api:
         content_type: str = "application/yaml",
         timeout_s: float = 5.0,
     ) -> tuple[int, str]:
-        """Status and body text.
+        """Return the status and the body's text.
 
         Raises:
-            OSError: no connection, or none that can be trusted.
+            OSError: the connection failed, or its certificate is not trusted.
         """
         connection = http.client.HTTPSConnection(
             self._host, self._port, timeout=timeout_s, context=self._tls
@@ -85,7 +85,7 @@ class Api:
             connection.close()
 
     def get(self, path: str) -> dict[str, Any] | None:
-        """The object at `path`; None where it is not there or the server cannot be reached."""
+        """Return the object at `path`; None if it does not exist or the server is unreachable."""
         try:
             status, text = self.request("GET", path)
         except OSError:

@@ -1,6 +1,6 @@
-"""Names for pods and services: CoreDNS on the address that kubelets tell their pods to ask.
+"""DNS for pods and services: CoreDNS at the address that kubelets configure in pods.
 
-It is not a pod as in other clusters: as one more process of the control plane it needs no image, no
+Unlike in other clusters, it is not a pod but a process of the control plane: it needs no image, no
 node and no service address.
 """
 
@@ -15,7 +15,7 @@ from ._config import DNS_DOMAIN as DOMAIN
 
 PORT = 53
 
-# Its kubernetes plugin reads these, and nothing else.
+# The objects that its kubernetes plugin reads.
 ACCESS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "clusterroles",
@@ -57,18 +57,18 @@ ACCESS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def argv(binary: Path, folder: Path) -> list[str]:
-    """Its command line."""
+    """Return its command line."""
     return [str(binary), f"-conf={folder / 'Corefile'}"]
 
 
 def corefile(folder: Path, context: str) -> str:
-    """Configuration: the cluster's names, and an immediate "no such name" for all others.
+    """Return its configuration: the cluster's names, and an immediate NXDOMAIN for all others.
 
-    Nothing is cached: a test asks for a name before it is there, and again when it is.
+    Nothing is cached: tests look names up before and after they exist.
 
     Args:
-        folder: has its kubeconfig.
-        context: the one to use of that.
+        folder: folder with its kubeconfig.
+        context: context of the kubeconfig to use.
     """
     return f"""\
 {DOMAIN}:{PORT} in-addr.arpa:{PORT} {{

@@ -1,4 +1,4 @@
-"""Official release files, where the network allows."""
+"""Downloads of official release files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CHUNK = 1 << 20
 
 
 class UnreachableError(Exception):
-    """The release files cannot be had from here; another way may do."""
+    """The release files cannot be downloaded; a build may work."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the projects publish."""
+    """Addresses of the projects' releases."""
 
     kubernetes: str = "https://dl.k8s.io"
     etcd: str = "https://github.com/etcd-io/etcd/releases/download"
@@ -36,10 +36,10 @@ class Sources:
 
 
 def fetch(url: str, progress: Progress | None = None) -> bytes:
-    """The file at `url`.
+    """Download the file at `url`.
 
     Raises:
-        UnreachableError: no such name or file, no connection, or silence for too long.
+        UnreachableError: no such name or file, no connection, or a timeout.
     """
     request = urllib.request.Request(url, headers={"User-Agent": "jobsetpy-hack-cluster"})
     out = io.BytesIO()
@@ -57,10 +57,10 @@ def fetch(url: str, progress: Progress | None = None) -> bytes:
 
 
 def check(data: bytes, expected: str, url: str) -> None:
-    """Compare with the published sum.
+    """Compare a file with its published checksum.
 
     Raises:
-        ClusterError: it is another file; this is never passed over in silence.
+        ClusterError: the checksums differ; the file is not used.
     """
     actual = hashlib.sha256(data).hexdigest()
     if actual != expected:
@@ -70,14 +70,14 @@ def check(data: bytes, expected: str, url: str) -> None:
 def download(
     part: str, release: Release, out: Path, progress: Progress, sources: Sources | None = None
 ) -> None:
-    """Get one program and verify it; `out` appears whole or not at all.
+    """Download and verify one program; `out` is written atomically.
 
     Raises:
-        UnreachableError: it cannot be had from here.
-        ClusterError: what came is not what was published.
+        UnreachableError: the download failed.
+        ClusterError: the file is not the published one.
     """
     url, sums, member = _published(part, release, sources or Sources())
-    expected = _expected(sums, url.rpartition("/")[2])  # small: tells soon if this works
+    expected = _expected(sums, url.rpartition("/")[2])  # a small file: fails early
     progress.begin(f"downloading {part}")
     data = fetch(url, progress)
     check(data, expected, url)
@@ -90,7 +90,7 @@ def download(
 
 
 def _published(part: str, release: Release, sources: Sources) -> tuple[str, str, str]:
-    """Addresses of the file and of its checksum, and the program's name in it if an archive."""
+    """Addresses of the file and its checksum, and the program's path if it is an archive."""
     system, machine = release.system, release.machine
     if part == "etcd":
         base, name = f"{sources.etcd}/v{release.etcd}", f"etcd-v{release.etcd}-{system}-{machine}"
@@ -111,7 +111,7 @@ def _published(part: str, release: Release, sources: Sources) -> tuple[str, str,
 
 
 def _expected(sums: str, name: str) -> str:
-    """The checksum of a file: in a list of several, or alone in one that is named as the file."""
+    """Return a file's checksum, from a list or from a file with only this checksum."""
     lines = fetch(sums).decode().splitlines()
     if sums.endswith(f"{name}.sha256"):
         return lines[0].split()[0]
@@ -125,4 +125,4 @@ def _member(archive: bytes, name: str, url: str) -> bytes:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar, contextlib.suppress(KeyError):
         if member := tar.extractfile(name):
             return member.read()
-    raise ClusterError(f"{url} holds no {name}")
+    raise ClusterError(f"{url} does not contain {name}")

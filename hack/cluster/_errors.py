@@ -1,5 +1,5 @@
-"""The one exception this package raises on purpose, in a module that all others can import."""
+"""The exception of this package, in a module that all others can import."""
 
 
 class ClusterError(Exception):
-    """Something the person at the keyboard can act on; the message says what."""
+    """An error that the user can fix; the message says how."""

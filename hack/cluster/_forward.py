@@ -1,8 +1,9 @@
-"""Lets the machine reach the API server that is in a cluster's own network namespace.
+"""Forwarder from the machine to an API server in a cluster's own network namespace.
 
-A socket belongs to the namespace it was made in. The supervisor makes the listening one in the
-machine's namespace (loopback only) before it leaves that; this process inherits it and connects
-onwards in the cluster's. Inside, the same port is served as well: one kubeconfig for both.
+A socket belongs to the namespace in which it was created. The supervisor creates the listening
+socket in the machine's namespace (loopback only) before it leaves that; this process inherits it
+and connects to the API server in the cluster's namespace. It serves the same port there, so that
+one kubeconfig works in both.
 
     python -I -S _forward.py PORT TARGET_ADDRESS TARGET_PORT
 """
@@ -16,7 +17,7 @@ LISTEN_FD = 3
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end, then pass the end on."""
+    """Copy until the end of the stream, then forward the end."""
     while data := await reader.read(1 << 18):
         writer.write(data)
         await writer.drain()
@@ -29,14 +30,14 @@ async def main(port: int, address: str, target: int) -> None:
         try:
             up_reader, up_writer = await asyncio.open_connection(address, target, limit=1 << 18)
         except OSError:
-            writer.transport.abort()  # the same as a refused connection, as near as can be
+            writer.transport.abort()  # the closest equivalent of a refused connection
             return
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(pump(reader, up_writer))
                 group.create_task(pump(up_reader, writer))
         except* OSError:
-            writer.transport.abort()  # one side is broken: so is the other
+            writer.transport.abort()  # forward the broken connection
         finally:
             up_writer.close()
             writer.close()

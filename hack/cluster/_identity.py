@@ -1,7 +1,7 @@
-"""Identity of a process: a pid alone may belong to another process by now.
+"""Identity of a process: a pid alone can belong to another process later.
 
-A process is named by boot, pid and start time. Signals go through a pidfd that was opened
-*before* the start time was compared, so a pid that is recycled in between is never hit.
+A process is identified by boot, pid and start time. Signals are sent through a pidfd that was
+opened *before* the start time was compared, so they never reach a process with a recycled pid.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 PROC = Path("/proc")
-# Fields of /proc/PID/stat, counted after the command name, which may hold blanks and brackets.
+# Indexes of fields in /proc/PID/stat after the command name, which may contain blanks and brackets.
 _STATE, _PARENT, _UTIME, _STIME, _START_TIME = 0, 1, 11, 12, 19
 
 
 @cache
 def boot_id() -> str:
-    """The kernel's id of this boot: pids recorded before a reboot mean nothing after it."""
+    """Return the kernel's id of this boot: pids are not valid across reboots."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -46,7 +46,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """The identity of the process that has `pid` now; None if there is none."""
+        """Return the identity of the process that has `pid` now; None if there is none."""
         fields = stat_fields(pid)
         return None if fields is None else cls(pid, int(fields[_START_TIME]), boot_id())
 
@@ -68,7 +68,7 @@ class ProcessId:
         )
 
     def open(self) -> int | None:
-        """A pidfd of exactly this process, for `os.close` by the caller; None if it has ended."""
+        """Return a pidfd of this process, which the caller closes; None if it has ended."""
         try:
             fd = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -79,7 +79,7 @@ class ProcessId:
         return None
 
     def send(self, number: int) -> bool:
-        """Send the signal; False if the process is no more."""
+        """Send the signal; return False if the process has ended."""
         fd = self.open()
         if fd is None:
             return False
@@ -92,7 +92,7 @@ class ProcessId:
         return True
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; False if it still runs after `timeout_s`."""
+        """Wait for the process to end; return False if it still runs after `timeout_s`."""
         fd = self.open()
         if fd is None:
             return True
@@ -102,7 +102,7 @@ class ProcessId:
         return bool(ready)
 
     def end(self, *, grace_s: float) -> None:
-        """SIGTERM, then after `grace_s` SIGKILL; returns when it is gone (or cannot be ended)."""
+        """Send SIGTERM, and SIGKILL after `grace_s`; return when it has ended or cannot be."""
         if self.send(signal.SIGTERM) and not self.wait(grace_s):
             self.send(signal.SIGKILL)
             self.wait(10.0)
@@ -123,7 +123,7 @@ class ProcessId:
 
 
 def find_child(parent: int, *, inner_pid: int | None = None, proc: Path = PROC) -> int | None:
-    """A child of `parent`: the first, or the one whose pid in its own namespace is `inner_pid`."""
+    """Return a child of `parent`: the first one, or that with `inner_pid` in its namespace."""
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -142,12 +142,12 @@ def find_child(parent: int, *, inner_pid: int | None = None, proc: Path = PROC) 
 
 
 def patient(seconds: float) -> float:
-    """Seconds on this machine for seconds of an idle one: multiplied by ``JOBSETPY_PATIENCE``."""
+    """Multiply a timeout for an idle machine by ``JOBSETPY_PATIENCE``."""
     return seconds * float(os.environ.get("JOBSETPY_PATIENCE") or 1)
 
 
 def wait_until(condition: Any, timeout_s: float, pause_s: float = 0.02) -> bool:
-    """Poll `condition()` until it is true; False after `timeout_s`."""
+    """Poll `condition()` until it is true; return False after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -21,7 +21,7 @@ from ._config import (
 PAUSE_IMAGE = "localhost/pause:1"
 BRIDGE = "nodes"
 BRIDGE_HARDWARE = "02:00:0a:c8:00:01"  # locally administered
-# What kubelet would set for the whole machine.
+# Files that kubelet would write, which affect the whole machine.
 SYSCTLS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -34,23 +34,22 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 
 def cluster_network() -> list[str]:
-    """Lines for ``ip -batch``: the bridge that nodes hang on, with the addresses of services."""
+    """Lines for ``ip -batch``: the bridge that connects nodes, with the addresses of services."""
     return [
         "link set lo up",
-        # Without an address of its own a bridge takes its wires' lowest, which changes when a node
-        # comes or goes: all others would talk to the old one for up to a minute.
+        # Without a fixed hardware address, a bridge uses the lowest one of its ports, which changes
+        # with the nodes: the other nodes would use the old address for up to a minute.
         f"link add {BRIDGE} address {BRIDGE_HARDWARE} type bridge",
         f"address add {BRIDGE_ADDRESS}/24 dev {BRIDGE}",
         f"address add {SERVICE_ADDRESS}/32 dev {BRIDGE}",
-        # Where no DNS server was asked for, "port unreachable" comes at once from here, in place of
-        # a time-out.
+        # Without a DNS server, lookups fail immediately with "port unreachable", not by timeout.
         f"address add {DNS_ADDRESS}/32 dev {BRIDGE}",
         f"link set {BRIDGE} up",
     ]
 
 
 def node_wire(number: int) -> dict[str, Any]:
-    """The cluster's end of a node's wire."""
+    """Set-up of the cluster's end of a node's veth pair."""
     wire = f"wire{number}"
     return {
         "wire": wire,
@@ -62,7 +61,7 @@ def node_wire(number: int) -> dict[str, Any]:
 
 
 def node_network(number: int) -> list[str]:
-    """The node's end."""
+    """Set-up of the node's end of the veth pair."""
     return [
         "link set lo up",
         f"address add {node_address(number)}/24 dev eth0",
@@ -95,7 +94,7 @@ def cni_config(number: int) -> dict[str, Any]:
 def containerd_config(
     *, version: str, cni_bin: Path, cni_conf: Path, snapshotter: str, runc: Path
 ) -> str:
-    """The configuration for the containerd of `version`: its layout changed with 2.0."""
+    """Configuration for containerd of `version`: the layout changed in 2.0."""
     old = int(re.split(r"[.\s]", version.removeprefix("v"))[0]) < 2
     runtime = '"io.containerd.grpc.v1.cri"' if old else '"io.containerd.cri.v1.runtime"'
     off = ["btrfs", "zfs", "devmapper", "aufs"] if old else ["btrfs", "zfs", "devmapper", "erofs"]
@@ -167,7 +166,7 @@ def kubelet_config(number: int, *, pki: Path, cgroup: str, settings: Settings) -
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": str(pki / f"{name}.crt"),
         "tlsPrivateKeyFile": str(pki / f"{name}.key"),
-        # The disk is the machine's: its fullness is not this node's to act upon.
+        # The disk is the machine's: the node must not evict pods because it is full.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {

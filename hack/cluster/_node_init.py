@@ -1,9 +1,9 @@
-"""Process 1 of one node: makes the node's view of the machine, then keeps containerd and kubelet.
+"""Process 1 of a node: sets up the node's view of the machine, then runs containerd and kubelet.
 
-Run by `unshare` in new network, mount, uts, ipc and pid namespaces, as a script (`_supervisor.py`
-says why): ``python -E -s -S _node_init.py FOLDER``. Not with ``-I``, which would leave out this
-folder, where `_supervisor` is. Everything it mounts is in its own mount namespace, so it is gone
-when the last process of the node is; the machine's files stay as they are.
+`unshare` runs it in new network, mount, uts, ipc and pid namespaces, as a script (for the reason
+in `_supervisor.py`): ``python -E -s -S _node_init.py FOLDER``. Not with ``-I``, which would exclude
+this folder with `_supervisor` from the path. All mounts are in its own mount namespace, so they
+end with the last process of the node; the machine's files are not changed.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _supervisor import Supervisor, ip_batch  # type: ignore[import-not-found] # beside this script
+from _supervisor import Supervisor, ip_batch  # type: ignore[import-not-found] # in the same folder
 
 MS_BIND, MS_REC, MS_SHARED = 4096, 1 << 14, 1 << 20
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -29,16 +29,16 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def make_view(setup: dict[str, Any]) -> None:
-    """A /run, /var/lib and /var/log of the node's own, so that all usual paths work in it."""
+    """Mount the node's own /run, /var/lib and /var/log, so that the usual paths work."""
     socket.sethostname(setup["hostname"])
-    # kubelet wants to see later mounts in containers, hence "shared" (within this namespace only)
+    # kubelet requires "shared" propagation of mounts (here within this namespace only).
     mount("none", "/", flags=MS_REC | MS_SHARED)
     for source, target in setup["binds"]:
         Path(source).mkdir(parents=True, exist_ok=True)
         mount(source, target, flags=MS_BIND)
     mount("tmpfs", "/run", "tmpfs", options="mode=755")
     for name in setup["sysctls"]:
-        # kubelet sets these for the whole machine at its start: it gets plain files to write to
+        # kubelet writes these at its start, for the whole machine: bind plain files over them.
         real = Path("/proc/sys") / name
         if real.exists():
             copy = Path(setup["sysctl_folder"]) / name.replace("/", "_")
@@ -49,10 +49,10 @@ def make_view(setup: dict[str, Any]) -> None:
 
 def make_network(setup: dict[str, Any]) -> None:
     deadline = time.monotonic() + 10.0
-    # A process's own network devices are not in its /sys here, which is that of the machine.
+    # /sys is that of the machine and does not show this namespace's network devices.
     while "eth0:" not in Path("/proc/net/dev").read_text():
         if time.monotonic() > deadline:
-            raise TimeoutError("no eth0 was given to this node")
+            raise TimeoutError("the supervisor did not give this node its eth0")
         time.sleep(0.005)
     ip_batch(setup["ip"])
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")

@@ -1,4 +1,4 @@
-"""Brings real nodes up: kubelet, containerd and runc in namespaces of their own."""
+"""Start of real nodes: kubelet, containerd and runc in their own namespaces."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ UNSHARE = (
     *("--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"),
     *("--propagation", "private", "--"),
 )
-# Folders of the machine that a node covers with its own, so nothing of the cluster may be in them.
+# Folders of the machine that a node covers with its own: the cluster's files must be elsewhere.
 COVERED = ("/run", "/var/lib", "/var/log")
 OVERLAY = "overlay"
 IMPORT_TIMEOUT_S = 300.0
 
 
 def cgroups_of(cluster: str, settings: _config.Settings) -> list[str]:
-    """Every cgroup folder the nodes may have made, for the removal."""
+    """Every cgroup folder that nodes may have created, for their removal."""
     names = [_config.cgroup_name(cluster, n) for n in range(1, settings.nodes + 1)]
     return [str(path) for name in names for path in _cgroups.node_paths(name)]
 
 
 def spec_parts(folder: Path, ports: _config.Ports, settings: _config.Settings) -> dict[str, Any]:
-    """Add nodes to the supervisor's spec: the network, the forwarder, one component a node."""
+    """Add nodes to the supervisor's spec: the network, the forwarder, a component per node."""
     python = [sys.executable, "-I", "-S"]
     with_its_folder = [sys.executable, "-E", "-s", "-S"]
     log = folder / "log"
@@ -65,22 +65,22 @@ def spec_parts(folder: Path, ports: _config.Ports, settings: _config.Settings) -
 
 
 def check_place(path: Path, remedy: str) -> None:
-    """Refuse what nodes could not see.
+    """Refuse a path that nodes could not see.
 
     Raises:
-        ClusterError: it is in a folder that a node covers; `remedy` is said too.
+        ClusterError: the path is in a folder that a node covers; the message ends with `remedy`.
     """
     for place in (path.absolute(), path.resolve()):
         for covered in COVERED:
             if place.is_relative_to(covered):
-                raise ClusterError(f"{place} is under {covered}, which nodes cover; {remedy}")
+                raise ClusterError(f"{place} is in {covered}, which nodes cover; {remedy}")
 
 
 def check_places(state: Path, kubelet: Path) -> None:
     """Refuse to start nodes that could not see their files.
 
     Raises:
-        ClusterError: see `check_place`.
+        ClusterError: a file is in a folder that a node covers.
     """
     check_place(state, "set JOBSETPY_STATE_DIR to another place")
     check_place(kubelet, "set XDG_CACHE_HOME or KUBEBUILDER_ASSETS to another place")
@@ -89,7 +89,7 @@ def check_places(state: Path, kubelet: Path) -> None:
 
 
 def snapshotter_for(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """containerd's overlay driver, or the plain one where `folder` is on an overlay itself."""
+    """containerd's overlay snapshotter, or the native one if `folder` is itself on an overlay."""
     best, kind = "", ""
     place = str(folder.resolve())
     for line in mounts.read_text().splitlines():
@@ -110,7 +110,7 @@ def write_node(
     authority: Authority,
     token: str,
 ) -> None:
-    """Write everything node `number` reads, and make its cgroup."""
+    """Write the files that node `number` reads, and create its cgroup."""
     name = _config.node_name(number)
     place = folder / name
     place.mkdir()
@@ -149,7 +149,7 @@ def write_node(
 
 def _containerd_config(containerd: Path, folder: Path, place: Path) -> str:
     cni_bin = cni_folder()
-    assert cni_bin is not None  # looked for before
+    assert cni_bin is not None  # checked before
     version = subprocess.run(
         [containerd, "--version"], capture_output=True, text=True, check=True, timeout=20
     ).stdout.split()[2]
@@ -184,10 +184,10 @@ def _node_spec(
 
 
 def init_pid(unshare_pid: int) -> int:
-    """Process 1 of the node whose `unshare` has this pid.
+    """Return process 1 of the node whose `unshare` has this pid.
 
     Raises:
-        ClusterError: it does not come.
+        ClusterError: it did not start.
     """
     found: list[int] = []
 
@@ -197,17 +197,17 @@ def init_pid(unshare_pid: int) -> int:
         return bool(found)
 
     if not wait_until(look, patient(5.0), 0.005):
-        raise ClusterError("the node's first process does not come")
+        raise ClusterError("the node's first process did not start")
     return found[0]
 
 
 def in_node(init: int) -> list[str]:
-    """Put before a command to run it with the node's view of the files."""
+    """Words before a command that run it with the node's view of the files."""
     return [str(program("nsenter")), f"--target={init}", "--mount", "--"]
 
 
 def wait_for_containerd(init: int, alive: Callable[[], None], timeout_s: float) -> None:
-    """Until the node's containerd answers; `alive` raises where there is no use in waiting."""
+    """Wait until the node's containerd answers; `alive` raises if it never will."""
     probe = [*in_node(init), str(program("ctr")), "version"]
 
     def answers() -> bool:
@@ -225,7 +225,7 @@ def load_image(init: int, tar: Path, *, snapshotter: str) -> None:
     """Import a docker-archive into the node's containerd.
 
     Raises:
-        ClusterError: containerd does not take it.
+        ClusterError: containerd does not accept it.
     """
     argv = [*in_node(init), str(program("ctr")), "-n", "k8s.io", "images", "import"]
     argv += ["--snapshotter", snapshotter, "-"]

@@ -1,6 +1,6 @@
-"""Keys and certificates of one cluster, made with the openssl command.
+"""Keys and certificates of a cluster, created with the openssl command.
 
-Elliptic-curve keys throughout: an RSA key takes a tenth of a second, these take milliseconds.
+Keys are on elliptic curves, which takes milliseconds; an RSA key would take a tenth of a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def make_key(path: Path) -> None:
 
 
 class Authority:
-    """The cluster's one certificate authority."""
+    """Create the cluster's certificate authority."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -48,7 +48,7 @@ class Authority:
     def issue(
         self, name: str, *, subject: str, alt_names: tuple[str, ...] = (), client: bool = False
     ) -> None:
-        """Make ``name.key`` and ``name.crt``; `alt_names` such as ``IP:127.0.0.1``."""
+        """Create ``name.key`` and ``name.crt``; `alt_names` such as ``IP:127.0.0.1``."""
         key, request = self.folder / f"{name}.key", self.folder / f"{name}.csr"
         extensions = self.folder / f"{name}.ext"
         lines = [

@@ -1,4 +1,4 @@
-"""Says what is going on: a live line on a terminal, plain lines elsewhere, silence in tests."""
+"""Progress messages: a live line on a terminal, plain lines elsewhere, none in tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """The silent one, which tests get; `Shown` prints."""
+    """Interface of progress messages; this class prints nothing, `Shown` prints them."""
 
     def __enter__(self) -> Self:
         return self
@@ -26,23 +26,23 @@ class Progress:
         pass
 
     def begin(self, text: str) -> None:
-        """Something that takes long has begun."""
+        """Report that a long step has begun."""
 
     def update(self, text: str) -> None:
-        """How far that is."""
+        """Report the progress of the step."""
 
     def still(self, text: str) -> None:
-        """It is not done yet; said from time to time."""
+        """Report periodically that the step continues."""
 
     def step(self, text: str) -> None:
-        """Something is done."""
+        """Report that a step is complete."""
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Print a line that is not a step."""
 
 
 class Shown(Progress):
-    """Prints with the seconds since the start; on a terminal also what is going on now."""
+    """Prints messages with the seconds since the start; on a terminal also the current step."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -98,7 +98,7 @@ class Shown(Progress):
 
 
 def _bar(stream: TextIO) -> Bar | None:
-    """A spinner with the time; None without rich, which only development has for sure."""
+    """Return a spinner with the time; None if rich is not installed."""
     try:
         from rich.console import Console
         from rich.progress import Progress as RichProgress

@@ -1,4 +1,4 @@
-"""Requirements of nodes and images on the machine, beyond those of a control plane."""
+"""Programs that nodes and images need, in addition to those of a control plane."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INSTALL_TIMEOUT_S = 600
 
 
 def program(name: str) -> Path:
-    """Where the program is.
+    """Return the path of a program.
 
     Raises:
         ClusterError: it is not installed.
@@ -49,7 +49,7 @@ def program(name: str) -> Path:
 
 
 def cni_folder() -> Path | None:
-    """The folder with the network plugins that nodes use."""
+    """Return the folder with the network plugins of nodes."""
     for folder in CNI_FOLDERS:
         if all((folder / name).exists() for name in CNI_PLUGINS):
             return folder
@@ -57,7 +57,7 @@ def cni_folder() -> Path | None:
 
 
 def missing_packages() -> list[str]:
-    """Debian's names for what is not there."""
+    """Return the Debian packages of missing programs."""
     cni = [] if cni_folder() else [CNI_PACKAGE]
     return sorted([*_missing(PACKAGES), *cni])
 
@@ -68,10 +68,10 @@ def _missing(packages: Mapping[str, str]) -> list[str]:
 
 
 def require_nodes(progress: Progress) -> None:
-    """Make sure that nodes can be started here, installing packages if that is in our power.
+    """Check that nodes can be started here; install missing packages if possible.
 
     Raises:
-        ClusterError: they cannot; the message says what to do.
+        ClusterError: nodes cannot be started; the message says what to do.
     """
     if sys.platform != "linux":
         raise ClusterError("nodes need Linux; a control plane (--nodes 0) does not")
@@ -83,11 +83,11 @@ def require_nodes(progress: Progress) -> None:
 
 
 def require_programs(packages: Mapping[str, str], progress: Progress | None = None) -> None:
-    """Make sure that programs are there, installing their packages if that is in our power.
+    """Check that programs are installed; install their packages if possible.
 
     Args:
-        packages: Debian's package names (several with spaces between) by program.
-        progress: receives a line for an installation.
+        packages: program to Debian packages, separated by spaces.
+        progress: receives a line for each installation.
 
     Raises:
         ClusterError: one is missing and cannot be installed; the message says what to do.
@@ -102,7 +102,7 @@ def _install(look: Callable[[], list[str]], who: str, progress: Progress) -> Non
     words = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ClusterError(
-            f"{who} needs programs that Debian has as: {', '.join(missing)}; as root: "
+            f"{who} needs programs of the Debian packages {', '.join(missing)}; as root: "
             f"{' '.join(words)}"
         )
     progress.begin(f"installing {' '.join(missing)}")

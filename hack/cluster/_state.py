@@ -1,8 +1,8 @@
-"""Where clusters keep their files, and which loopback ports each of them has.
+"""Folders and loopback ports of clusters.
 
-``$JOBSETPY_STATE_DIR``, else ``$XDG_STATE_HOME/jobsetpy`` (``~/.local/state/jobsetpy``): one
-folder per cluster under ``clusters/``, readable by its owner only. What takes long to get
-(binaries) is in the cache folder: ``$XDG_CACHE_HOME/jobsetpy`` (``~/.cache/jobsetpy``).
+``$JOBSETPY_STATE_DIR``, else ``$XDG_STATE_HOME/jobsetpy`` (``~/.local/state/jobsetpy``), has one
+folder per cluster under ``clusters/``, readable only by its owner. Programs, which take long to
+get, are in the cache folder: ``$XDG_CACHE_HOME/jobsetpy`` (``~/.cache/jobsetpy``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from ._config import Ports
 from ._errors import ClusterError
 
-# Below the range from which the kernel takes ports for outgoing connections (32768 and up).
+# Below the range of ports that the kernel uses for outgoing connections (32768 and up).
 PORT_RANGE = range(20000, 32000)
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -49,7 +49,7 @@ def clusters_dir() -> Path:
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise ClusterError(
-            f"{name!r} is no good name: up to 40 of a-z, 0-9 and '-', not at either end"
+            f"invalid name {name!r}: use up to 40 of a-z, 0-9 and '-', without '-' at either end"
         )
     return name
 
@@ -69,7 +69,7 @@ def file_lock(path: Path, *, waiting: Callable[[], None] | None = None) -> Itera
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, all at once."""
+    """Write a file atomically, readable only by its owner."""
     new = path.with_name(path.name + ".new")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w") as file:
@@ -86,10 +86,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def create_folder(name: str) -> tuple[Path, Ports]:
-    """Make a new cluster's folder and give it ports that no other cluster here has.
+    """Create a new cluster's folder and assign ports that no other cluster here uses.
 
     Raises:
-        ClusterError: a cluster of that name is there already.
+        ClusterError: a cluster with that name already exists.
     """
     folder = clusters_dir() / check_name(name)
     with file_lock(state_dir() / "lock"):
@@ -97,7 +97,7 @@ def create_folder(name: str) -> tuple[Path, Ports]:
             folder.mkdir(parents=True, mode=0o700)
         except FileExistsError:
             raise ClusterError(
-                f"a cluster named {name!r} is there already ({folder}): "
+                f"a cluster named {name!r} already exists ({folder}): "
                 f"python hack/cluster down --name {name}"
             ) from None
         ports = _free_ports()
@@ -132,7 +132,7 @@ def _can_bind(port: int) -> bool:
 
 
 def remove_folder(folder: Path, timeout_s: float = 5.0) -> None:
-    """Remove a folder; again for a moment if an ending process still writes into it."""
+    """Remove a folder; retry briefly while an ending process still writes to it."""
     deadline = time.monotonic() + timeout_s
     while folder.exists():
         shutil.rmtree(folder, ignore_errors=time.monotonic() < deadline)

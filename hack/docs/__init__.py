@@ -1,1 +1,1 @@
-"""Documentation: its site, and recordings of the plugin."""
+"""Documentation: its site, and recordings for its pages."""

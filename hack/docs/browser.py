@@ -1,7 +1,7 @@
-"""Pictures of pages as a headless Chromium shows them, at any width.
+"""Pictures of pages in a headless Chromium, at any width.
 
-Chromium is Debian's; it is spoken to by its DevTools protocol through a pipe, one JSON message
-after the other, each ended by a zero byte. Nothing is fetched: pages are local files.
+Chromium is Debian's. It is controlled by its DevTools protocol through a pipe: JSON messages, each
+ended by a zero byte. Pages are local files; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--mute-audio")
 PHONE = 600
-"""Widths below it are those of telephones: the page's own viewport declaration is obeyed."""
+"""Widths below it are those of phones: the page's own viewport declaration applies."""
 
 
 class Browser:
-    """A browser that runs; made by :func:`browser`.
+    """A running browser; :func:`browser` creates it.
 
     Args:
-        commands: pipe to it.
-        answers: pipe from it.
+        commands: pipe to the browser.
+        answers: pipe from the browser.
     """
 
     def __init__(self, commands: Any, answers: Any) -> None:
@@ -37,11 +37,11 @@ class Browser:
         self._rest = b""
 
     def picture(self, page: Path, width: int, out: Path) -> None:
-        """Write a PNG of the whole of a page.
+        """Write a PNG of a whole page.
 
         Args:
-            page: file with HTML.
-            width: of the window, in pixels.
+            page: HTML file.
+            width: width of the window, in pixels.
             out: file for the picture.
         """
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
@@ -92,7 +92,7 @@ def browser() -> Iterator[Browser]:
     """Run a browser within the block.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no browser is installed.
     """
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:

@@ -1,7 +1,7 @@
-"""Pages with the graphs of the Grafana dashboard, drawn from what a Prometheus server answered.
+"""Pages with the graphs of the Grafana dashboard, drawn from answers of a Prometheus server.
 
-Grafana itself is not needed: panels, expressions and units are those of
-``hack/generate/monitoring_dashboard.py``. There is one page for each row.
+Grafana is not needed: panels, expressions and units are those of
+``hack/generate/monitoring_dashboard.py``. Each row is a page.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Series:
     """A line of a graph.
 
     Args:
-        legend: what it is called.
-        points: seconds since the epoch and value; a value may be missing or not finite.
+        legend: name of the line.
+        points: Unix time and value; a value may be missing or not finite.
     """
 
     legend: str
@@ -54,8 +54,8 @@ class Panel:
     """A graph.
 
     Args:
-        title: of the panel.
-        unit: Grafana's name of it.
+        title: title of the panel.
+        unit: Grafana's name of the unit.
         series: all lines with data.
     """
 
@@ -132,7 +132,7 @@ def _graph(series: Sequence[Series], unit: str, begin: float, end: float) -> str
 
 
 def _path(points: Sequence[tuple[float, float] | None]) -> str:
-    """Return lines between neighbours; a gap ends one, and a point alone is a dot."""
+    """Return lines between adjacent points; a gap ends a line, and a single point is a dot."""
     out, drawing = [], False
     for point in points:
         if point is not None:
@@ -144,12 +144,12 @@ def _path(points: Sequence[tuple[float, float] | None]) -> str:
 
 
 def scale(greatest: float, unit: str) -> tuple[float, float]:
-    """Return the step of the axis and its end, at round numbers: two to five steps."""
+    """Return the step and the end of the axis, as round numbers, with two to five steps."""
     if unit == "percentunit":
         return 0.25, 1.0
     if greatest <= 0:
         return 1.0, 2.0
-    if unit == "s":  # round numbers of minutes, hours and days as well
+    if unit == "s":  # also round numbers of minutes, hours and days
         size = next((size for size in (86400.0, 3600.0, 60.0) if greatest >= 2 * size), 0.0)
         if size:
             step, end = scale(greatest / size, "short")
@@ -170,7 +170,7 @@ def scale(greatest: float, unit: str) -> tuple[float, float]:
 
 
 def in_unit(value: float, unit: str, step: float) -> str:
-    """Return a value of an axis as Grafana writes its unit, in few characters."""
+    """Return a value of an axis with its unit, formatted like Grafana's but shorter."""
     if value == 0:
         return "0"
     if unit == "percentunit":

@@ -1,12 +1,12 @@
-"""Make the documentation's site: a folder of static pages with search, for any web server.
+"""Build the documentation's site: a folder of static pages with search, for any web server.
 
-    docs_site.py                 build/site, of the pages in docs/, the README and the code
+    docs_site.py                 build/site, from the pages in docs/, the README and the code
     docs_site.py --out FOLDER    somewhere else
 
-Pages are taken as they are in the repository, so that links work in both places: the sources are
-laid out the same under build/site-src, with the README as the first page, and a page for each of
-the public packages, made from their docstrings. Nothing is fetched. A link that leads nowhere, a
-page that is in no section, or a docstring that is not valid fails the build.
+Pages are copied from the repository without changes, so that links work in both places: the sources
+have the same layout under build/site-src, with the README as the first page, and a page for each
+public package, generated from its docstrings. Nothing is downloaded. A broken link, a page that is
+in no section, or an invalid docstring fails the build.
 """
 
 from __future__ import annotations
@@ -86,29 +86,29 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Project": ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }
-"""The pages of each section, in the order in which they are listed."""
+"""Pages of each section, in the order of the navigation."""
 
 PACKAGES: Final[Mapping[str, str]] = {
     "docs/reference/runtime": "jobsetpy.runtime",
     "docs/reference/testing": "jobsetpy.testing",
 }
-"""Pages that are made from docstrings."""
+"""Pages that are generated from docstrings."""
 
 FOLDERS: Final = ("docs", "examples")
-"""Laid out whole: pages, and the files that they link to."""
+"""Copied as a whole: pages, and the files that they link to."""
 
 _MARK: Final = re.compile(r'^<a id="([\w-]+)"></a>$', re.MULTILINE)
-"""A place that can be linked to beside headings, as GitHub knows it."""
+"""An anchor other than a heading, in GitHub's notation."""
 _LINK: Final = re.compile(r"\]\([^)\s#]*#([\w-]+)\)")
 
 
 def pages() -> list[str]:
-    """All pages but the first one, without their suffix."""
+    """Return all pages except the first one, without their suffix."""
     return [page for section in SECTIONS.values() for page in section]
 
 
 def index_text() -> str:
-    """The README, and the sections for the navigation."""
+    """Return the first page: the README, and the sections for the navigation."""
     out = [(ROOT / "README.md").read_text()]
     for caption, listed in SECTIONS.items():
         out += ["```{toctree}", f":caption: {caption}", ":hidden:", "", *listed, "```", ""]
@@ -116,7 +116,7 @@ def index_text() -> str:
 
 
 def package_text(name: str) -> str:
-    """A package's page: what it is, a table of its names, then what each one's docstring says."""
+    """Return a package's page: its docstring, a table of its names, and their docstrings."""
     package = importlib.import_module(name)
     title = f"``{name}``"
     about, table = inspect.getdoc(package) or "", (f"   {each}" for each in package.__all__)
@@ -133,7 +133,7 @@ def package_text(name: str) -> str:
 
 
 def lay_out(stage: Path) -> None:
-    """Put the sources where the site's generator reads them."""
+    """Copy the sources to the folder that the site's generator reads."""
     shutil.rmtree(stage, ignore_errors=True)
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, stage / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -152,13 +152,13 @@ def lay_out(stage: Path) -> None:
 
 
 def with_targets(text: str, marks: Collection[str]) -> str:
-    """Marks by hand, and links to them, in the generator's notation: a target has no page."""
+    """Convert manual anchors, and links to them, to the generator's notation."""
     text = _MARK.sub(r"(\1)=", text)
     return _LINK.sub(lambda link: f"](#{link[1]})" if link[1] in marks else link[0], text)
 
 
 def main(argv: list[str]) -> int:
-    """Build the site; the exit code."""
+    """Build the site; return the exit code."""
     from sphinx.cmd.build import build_main
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])

@@ -1,13 +1,12 @@
-"""Record pictures of the dashboard, row by row, with the data of a real Prometheus server.
+"""Record pictures of the dashboard's rows with the data of a real Prometheus server.
 
     record_dashboard.py                 write docs/images/dashboard
     record_dashboard.py --seconds 600   after a longer time
 
-Two managers work on a real API server and Job controller, on JobSets that live as in the soak:
-they are created, restarted as a whole, by Job and in place, suspended, resized and deleted;
-kubelets and agents are played. Prometheus scrapes both managers. After a while each expression of
-the dashboard is asked for that time, and a browser takes a picture of each row, as on a desk and on
-a phone.
+Two managers run with a real API server and Job controller. As in the soak, JobSets are created,
+restarted as a whole, by Job and in place, suspended, resized and deleted; kubelets and agents are
+simulated. Prometheus scrapes both managers. After some time each expression of the dashboard is
+queried for that time, and a browser takes a picture of each row, at desktop and phone width.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ GATHERED: Final = "gathered"
 RACK: Final = "example.com/rack"
 LIVES: Final = 6
 RATE: Final = "1m"
-"""In place of Grafana's interval, which follows from the width of a graph."""
+"""Interval of queries; Grafana's would depend on the width of a graph."""
 POINTS: Final = 120
 _LABEL: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 def file_name(row: str) -> str:
-    """Return the name of a row's pictures, without width and suffix."""
+    """Return the base name of a row's pictures, without width and suffix."""
     return re.sub(r"\W+", "-", row.lower())
 
 
@@ -74,7 +73,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
 
 
 def asked(server: Prometheus, panel: Mapping[str, Any], begin: float, end: float) -> Panel:
-    """Return a panel with what the server has for it."""
+    """Return a panel with the server's data."""
     series = []
     for target in panel["targets"]:
         expression = target["expr"].replace("$__rate_interval", RATE).replace("$job", JOB)
@@ -91,7 +90,7 @@ def asked(server: Prometheus, panel: Mapping[str, Any], begin: float, end: float
 def _with_gaps(
     points: Mapping[float, float], begin: float, end: float, step: float
 ) -> list[tuple[float, float]]:
-    """Return a value for each step; not a number where the server has none."""
+    """Return a value for each step; NaN if the server has none."""
     known = {round((at - begin) / step): value for at, value in points.items()}
     count = int((end - begin) / step) + 1
     return [(begin + n * step, known.get(n, math.nan)) for n in range(count)]

@@ -1,12 +1,12 @@
-"""Record what ``kubectl jobset`` is shown with in the documentation, on a real cluster.
+"""Record, on a real cluster, the data for the documentation of ``kubectl jobset``.
 
     record_plugin.py            write hack/docs/recorded, then docs/images and
     docs/how-to/kubectl.md record_plugin.py NAME...    only some: commands, sidecar, supervised
 
 Sixteen real pods restart in place three times, with the agent as sidecar and as the worker's
-parent; the other commands are asked about four pods, and about some that find no node. What the
-API server answers is kept as far as commands read it; ``hack/generate/update_plugin_page.py`` has
-the plugin make texts and pictures of it. Recorded on an idle machine, the lengths are those of
+parent; the other commands run for four pods, and for some that find no node. The parts of the API
+server's answers that commands read are kept; ``hack/generate/update_plugin_page.py`` uses them with
+the plugin to make texts and pictures. On an idle machine, durations are those of
 ``bench/README.md``.
 """
 
@@ -53,20 +53,20 @@ from support.restarts.timeline import Timeline
 
 PODS: Final = 16
 KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
-"""How workers end: as when memory runs out, and on a request. A container's first process takes
-no notice of other signals that it does not handle."""
+"""Signals that end workers: as when memory runs out, and on a request. A container's first process
+ignores other signals that it does not handle."""
 ALL: Final = ("commands", "sidecar", "supervised")
 RUN_S: Final = 3.0
-"""Seconds that workers run between restarts, as the counters' writes are held back after one."""
+"""Seconds that workers run between restarts, since writes of counters are delayed after one."""
 
 Json = dict[str, Any]
 
 
 class Recording:
-    """A transport that keeps what it is answered.
+    """A transport that records answers.
 
     Args:
-        inner: that asks the server.
+        inner: transport to the server.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -74,7 +74,7 @@ class Recording:
         self.answers: Json = {}
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """Send it, and keep the answer."""
+        """Send a request and record the answer."""
         answer = await self._inner.request(request)
         try:
             body = slim(msgspec.json.decode(answer.body))
@@ -89,7 +89,7 @@ class Recording:
 
 
 def slim(found: Json) -> Json:
-    """An answer without what commands do not read and what changes without a reason."""
+    """Remove the parts of an answer that commands do not read, or that change without a reason."""
     for each in (found, *(found.get("items") or ())):
         meta = each.get("metadata", {})
         meta.pop("managedFields", None)
@@ -117,7 +117,7 @@ def slim(found: Json) -> Json:
 
 
 def ask(kubeconfig: Path, command: str) -> Json:
-    """Run a command of the plugin; what it was answered, and when."""
+    """Run a command of the plugin; return the recorded answers and their time."""
     made: list[Recording] = []
     real = cluster.target
 
@@ -139,9 +139,9 @@ def ask(kubeconfig: Path, command: str) -> Json:
 
 
 async def settled(client: Client, name: str) -> None:
-    """Wait until the last restart of a JobSet is over.
+    """Wait until the last restart of a JobSet is complete.
 
-    How long that restart's lift took is known if counters were written since.
+    The time until its barrier was lifted is only known if counters were written since.
     """
     async with patience.timeout(30):
         while True:
@@ -158,7 +158,7 @@ async def sixteen(
     logs: list[Path],
     restart: Callable[[Timeline, signal.Signals], Awaitable[object]],
 ) -> Json:
-    """Recorded answers on a group of pods after some restarts."""
+    """Return recorded answers about a JobSet's pods after some restarts."""
     async with run_gang(client, jobset, PODS, logs) as timeline:
         for number in KILLS:
             await asyncio.sleep(RUN_S)
@@ -170,7 +170,7 @@ async def sixteen(
 
 
 async def commands(client: Client, kubeconfig: Path, logs: list[Path]) -> Json:
-    """Recorded answers for each of the other commands, in an order in which they make sense."""
+    """Return recorded answers for each of the other commands, in a sensible order."""
     out: Json = {}
 
     async def keep(*names: str) -> None:
@@ -212,7 +212,7 @@ async def _supervised(timeline: Timeline, number: signal.Signals) -> object:
 
 
 async def record(made: Cluster, wanted: Collection[str]) -> None:
-    """Return what to record."""
+    """Parse the names of what to record."""
     kubeconfig = Path(made.kubeconfig)
     logs = pod_log_folders(made)
     async with managed(kubeconfig) as client:
@@ -227,14 +227,14 @@ async def record(made: Cluster, wanted: Collection[str]) -> None:
 
 
 def save(name: str, moments: Json) -> None:
-    """So that a difference can be read."""
+    """Write the answers in a format with readable differences."""
     text = json.dumps(moments, indent=1)
     (page.RECORDED / f"{name}.json").write_text(text + "\n")
     print(f"recorded {name}")
 
 
 def main(argv: list[str]) -> int:
-    """Record, then make what is made of it."""
+    """Record, then generate the pages from it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ALL))
     wanted = parser.parse_args(argv).names or ALL

@@ -1,11 +1,11 @@
-"""Record what readers of the pages see: the commands of a walk, and what each of them printed.
+"""Record walks through pages of the documentation: their commands, and the output of each.
 
     record_walks.py            write docs/tutorial/walk-user.md and docs/tutorial/walk-operator.md
     record_walks.py user       only one of them
 
-The pages' commands are run by their test (test/e2e/test_documentation_node.py) on a fresh cluster
-with one real node, in the order of the walk: the first ten minutes of a user, and the first hour of
-one who operates the controller.
+The pages' test (test/e2e/test_documentation_node.py) runs their commands on a new cluster with one
+real node, in the order of the walk: the first ten minutes of a user, and the first hour of an
+operator.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TEST: Final = "test/e2e/test_documentation_node.py::test_commands_of_a_page_work
 AFTER: Final = ("alerts", "troubleshooting", "upgrade")
 WALKS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "user": (
-        "The first ten minutes, as they were seen",
-        "The commands of [your first JobSet](first-jobset.md), and what they printed.",
+        "Recording: a user's first ten minutes",
+        "The commands of [your first JobSet](first-jobset.md), and their output.",
         ("tutorial/first-jobset",),
     ),
     "operator": (
-        "An operator's first hour, as it was seen",
-        "The commands of the pages that an operator reads first, and what they printed on a node.",
+        "Recording: an operator's first hour",
+        "The commands of the pages that an operator reads first, and their output.",
         ("how-to/install", "how-to/operate", *(f"how-to/{name}" for name in AFTER)),
     ),
 }

@@ -1,4 +1,4 @@
-"""Generated files: written again, or compared with what they should be."""
+"""Generated files: write them, or compare them with the generator's output."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ ROOT = Path(__file__).resolve().parents[2]
 def write_or_compare(
     outputs: Iterable[tuple[str, str]], description: str, argv: Sequence[str]
 ) -> int:
-    """Write what differs, or with ``--verify`` show it; the exit code.
+    """Write files that differ, or show differences with ``--verify``; return the exit code.
 
     Args:
-        outputs: the files, from the repository's root, and their texts.
-        description: of the command, whose first line is shown as help.
-        argv: its arguments.
+        outputs: paths relative to the repository's root, and texts.
+        description: description of the command; its first line is shown as help.
+        argv: arguments of the command.
     """
     return settle(outputs, verify=parser_for(description).parse_args(argv).verify)
 
 
 def parser_for(description: str) -> argparse.ArgumentParser:
-    """A parser of ``--verify``."""
+    """Return a parser with the option ``--verify``."""
     parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
     parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
     return parser
 
 
 def settle(outputs: Iterable[tuple[str, str]], *, verify: bool, root: Path = ROOT) -> int:
-    """Write what differs, or show it; the exit code."""
+    """Write files that differ, or show the differences; return the exit code."""
     changed = False
     for name, text in outputs:
         path = root / name

@@ -1,7 +1,7 @@
 """Output of ``kubectl kustomize`` for the folders in ``config/``, without kubectl.
 
-Not a general tool: the fields that our own kustomizations use, and an error for any other, so that
-tests and demo install what users install.
+Not a general tool: it supports the fields that our own kustomizations use and fails on others, so
+that tests and the demo install the same objects as users.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from jobsetpy.testing.apiserver._patches import json_patch
 
 Objects = list[dict[str, Any]]
 Places = list[tuple[str, tuple[str, ...]]]
-"""Kinds of objects, and where they name images besides their containers."""
+"""Kinds of objects, and paths of their fields with image names, in addition to containers."""
 
 FIELDS = {
     *("apiVersion", "kind", "resources", "components", "configurations"),
     *("patches", "labels", "images"),
 }
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # far faster, where there is a library
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # much faster, but needs libyaml
 SELECTORS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "Deployment": (("spec", "selector", "matchLabels"), ("spec", "template", "metadata", "labels")),
     "Service": (("spec", "selector"),),
     "PodDisruptionBudget": (("spec", "selector", "matchLabels"),),
     "NetworkPolicy": (("spec", "podSelector", "matchLabels"),),
 }
-"""Where labels that are put into selectors go, beyond ``metadata.labels``."""
+"""Paths in addition to ``metadata.labels`` that ``includeSelectors`` writes labels to."""
 
 
 def render(
     folder: Path, *components: Path, images: Mapping[str, str] = MappingProxyType({})
 ) -> Objects:
-    """Every object of a kustomization, as it is to be applied.
+    """Return the objects of a kustomization, ready to be applied.
 
     Args:
-        folder: with the kustomization.
-        components: folders of components that are added to it.
-        images: other references for the images of these names, as ``images:`` on top gives them.
+        folder: folder with the kustomization.
+        components: folders of components to add to it.
+        images: references that replace images of these names, as an overlay's ``images:`` does.
 
     Raises:
-        ValueError: the kustomization uses what this does not know.
+        ValueError: the kustomization uses an unsupported field.
     """
     places: Places = []
     found: Objects = []
@@ -58,9 +58,10 @@ def render(
 
 
 def _accumulate(folder: Path, found: Objects, places: Places) -> Objects:
-    """Add the folder's own objects to ``found``, then change all of these as it says.
+    """Add the folder's own objects to ``found``, then apply its changes to all of them.
 
-    ``places`` grows: what a folder says of the places of images holds for all built on it.
+    ``places`` grows: the image fields that a folder configures apply to all kustomizations that
+    are based on it.
     """
     text = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := set(text) - FIELDS:

@@ -1,8 +1,8 @@
-"""Generate config/crd from the API types, or check that it is what they make.
+"""Generate config/crd from the API types, or check that it is up to date.
 
 update_crds.py                            write it from the types and the snapshot
 update_crds.py --verify                   write nothing; exit 1 and list the differences, if any
-update_crds.py --from-cluster KUBECONFIG  first renew the snapshot of built-in types
+update_crds.py --from-cluster KUBECONFIG  first update the snapshot of built-in types
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ ROOTS = {
     "/openapi/v3/apis/batch/v1": "io.k8s.api.batch.v1.JobTemplateSpec",
     "/openapi/v3/api/v1": "io.k8s.api.core.v1.PersistentVolumeClaim",
 }
-"""Documents to fetch from an API server, and the root definition of each."""
+"""OpenAPI documents to get from an API server, and the root definition of each."""
 
 
 def crd_text() -> str:
-    """The definition as YAML, the same on every machine."""
+    """Return the CRD as YAML, the same on every machine."""
     return HEADER + yaml.safe_dump(schema.jobset_crd(), width=100, allow_unicode=True)
 
 
 def snapshot_text(definitions: dict[str, Any]) -> str:
-    """One definition a line, so that a diff names those that changed."""
+    """Return the snapshot with one definition per line, so that a diff shows those that changed."""
     lines = (
         f"{json.dumps(name)}: {json.dumps(definition, separators=(',', ':'), sort_keys=True)}"
         for name, definition in sorted(definitions.items())
@@ -46,7 +46,7 @@ def snapshot_text(definitions: dict[str, Any]) -> str:
 
 
 def fetch_definitions(kubeconfig: Path) -> dict[str, Schema]:
-    """The trimmed definitions that the API server of the current context publishes."""
+    """Return the trimmed definitions that the API server of the current context publishes."""
 
     async def ask(server: cluster.Cluster) -> list[tuple[str, dict[str, Any]]]:
         return [(root, await server.get(path)) for path, root in ROOTS.items()]
@@ -92,7 +92,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _without_descriptions(schema: Any, *, names: bool = False) -> Any:
-    """Remove descriptions; ``names``: the keys are property names, not keywords."""
+    """Remove descriptions; ``names``: if true, the keys are property names, not keywords."""
     if isinstance(schema, dict):
         return {
             key: _without_descriptions(value, names=key == "properties" and not names)
@@ -105,7 +105,7 @@ def _without_descriptions(schema: Any, *, names: bool = False) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Write or compare; return the exit code."""
     parser = parser_for(__doc__)
     parser.add_argument("--from-cluster", metavar="KUBECONFIG", type=Path)
     args = parser.parse_args(arguments)

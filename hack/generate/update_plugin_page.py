@@ -1,12 +1,11 @@
-"""Generate the pictures and texts of ``kubectl jobset`` in the documentation, or check them.
+"""Generate the documentation's pictures and output of ``kubectl jobset``, or check them.
 
     update_plugin_page.py            write docs/images and the texts in docs/how-to/kubectl.md
     update_plugin_page.py --verify   write nothing; exit 1 and list the differences, if any
 
-The plugin's own commands make them, of what was recorded on a real cluster (``make recordings``,
-``hack/docs/recorded``): a change of what commands print or draw shows at once, without a cluster. A
-text is put between the fences that follow ``<!-- shown: NAME -->``, with its command in the first
-line.
+The plugin's own commands make them from recorded answers of a real cluster (``make recordings``,
+``hack/docs/recorded``), so that a change of their output appears without a cluster. A text is
+written between the fences that follow ``<!-- shown: NAME -->``, with its command in the first line.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ PAGE: Final = "docs/how-to/kubectl.md"
 
 
 class Moment(NamedTuple):
-    """A recorded JobSet at some time.
+    """A recorded JobSet at one moment.
 
     Args:
-        file: in ``hack/docs/recorded``.
-        name: of the moment in it.
+        file: name of the file in ``hack/docs/recorded``, without suffix.
+        name: name of the moment in the file.
     """
 
     file: str
@@ -67,7 +66,7 @@ SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
     "restarts": (SIDECAR, "restarts sidecar"),
     **{name: (Moment("commands", name), command) for name, command in COMMANDS.items()},
 }
-"""Texts by their names: of which moment, and the command."""
+"""Moment and command of each text, by name."""
 
 OFFLINE: Final[Mapping[str, str]] = {
     "lint": f"lint {MISTAKES}",
@@ -76,7 +75,7 @@ OFFLINE: Final[Mapping[str, str]] = {
         "--fail workers-0-3@90s:exit=137 --fail workers-0-1@91s --lose-node workers-0-2@3m"
     ),
 }
-"""Those that need no cluster; files are of ``hack/docs/recorded``, or of the repository."""
+"""Commands that need no cluster; files are in ``hack/docs/recorded``, or in the repository."""
 
 PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
     "docs/images/restarts-sidecar.svg": (SIDECAR, "sidecar"),
@@ -85,17 +84,17 @@ PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
 
 
 def asked(request: HttpRequest) -> str:
-    """Return the key of a recorded request: the parts that say what is requested."""
+    """Return the key of a recorded request: method, path, query and body."""
     query = "&".join(f"{key}={value}" for key, value in request.query)
-    told = request.body.decode() if request.body and request.method == "POST" else ""
-    return f"{request.method} {request.path}?{query} {told}".rstrip(" ?")
+    body = request.body.decode() if request.body and request.method == "POST" else ""
+    return f"{request.method} {request.path}?{query} {body}".rstrip(" ?")
 
 
 class Recorded:
-    """A transport that answers with what was answered at one moment.
+    """A transport that replays the answers of one moment.
 
     Args:
-        moment: which.
+        moment: the recorded moment.
     """
 
     def __init__(self, moment: Moment) -> None:
@@ -104,7 +103,7 @@ class Recorded:
         self._answers = found["answers"]
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """The answer to the same question."""
+        """Return the recorded answer to the same request."""
         found = self._answers.get(asked(request))
         if found is None:
             raise SystemExit(f"{asked(request)} is not recorded; see hack/docs/record_plugin.py")
@@ -133,12 +132,13 @@ def printed(command: str, moment: Moment | None = None) -> str:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Names of texts, and what stands between the fences."""
+    """Names of texts, and their content between the fences."""
     for name, (moment, command) in SHOWN.items():
         yield name, f"$ kubectl jobset {command}\n{printed(command, moment)}"
     for name, command in OFFLINE.items():
-        asked = "" if name == "simulate" else f"$ kubectl jobset {command}\n"  # it is above
-        yield name, f"{asked}{printed(command)}"
+        # The page shows the command of "simulate" above the text.
+        prompt = "" if name == "simulate" else f"$ kubectl jobset {command}\n"
+        yield name, f"{prompt}{printed(command)}"
 
 
 def page_text() -> str:
@@ -152,7 +152,7 @@ def page_text() -> str:
             flags=re.DOTALL | re.MULTILINE,
         )
         if count != 1:
-            raise SystemExit(f"{PAGE}: <!-- shown: {name} --> and a text block: {count} of them")
+            raise SystemExit(f"{PAGE}: <!-- shown: {name} --> has {count} text blocks, expected 1")
     return page
 
 
@@ -165,14 +165,14 @@ def picture(moment: Moment, name: str) -> str:
 
 
 def outputs() -> Iterator[tuple[str, str]]:
-    """Files that are made, with their content."""
+    """Generated files and their content."""
     for path, (moment, name) in PICTURES.items():
         yield path, picture(moment, name)
     yield PAGE, page_text()
 
 
 def main(argv: list[str]) -> int:
-    """Write or compare; the exit code."""
+    """Write or compare; return the exit code."""
     return write_or_compare(outputs(), __doc__, argv)
 
 

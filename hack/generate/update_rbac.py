@@ -1,13 +1,12 @@
 """Generate the rules of the roles in ``config/`` from the requests that the code makes.
 
-Every request goes through the typed client or through an informer, and names the class of the
-objects it is about. This reads those calls out of the source and writes, for each role, what the
-modules that run with it ask for: nothing that no line of code needs, and nothing forgotten. Where a
-call's class cannot be told, it fails rather than leave something out.
+Every request goes through the typed client or an informer, and names the class of its objects. This
+program finds those calls in the source and writes, for each role, exactly the permissions that the
+modules that run with it request. If it cannot determine a call's class, it fails.
 
-``--verify`` writes nothing and reports differences. That the result is enough in practice, and that
-the API server sees each of the requests, is for a test with an audit log
-(``test/integration/api/test_manager_role_real.py``).
+``--verify`` writes nothing and reports differences. A test with an audit log
+(``test/integration/api/test_manager_role_real.py``) checks that the permissions are sufficient in
+practice, and that the API server receives each of the requests.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from jobsetpy.app.rbac import MAKES_NEW, Need, UnknownClassError, module_names, 
 
 @dataclass(frozen=True)
 class Generated:
-    """One role, and where its rules come from.
+    """A role, and the sources of its rules.
 
     Args:
-        file: below the repository's root.
-        name: the role's; a file may hold several.
-        modules: whose requests it allows; a trailing ``.*`` means all modules of a package.
-        only: if given, these resources alone.
-        without: resources that are left to another role.
-        apart: modules of these packages whose requests another role allows.
-        beside: names of roles that the same account has anyway.
-        names: of the only objects of a resource that are asked for by name.
-        also: what the API server asks of the account without a request of its own, with the reason.
+        file: path relative to the repository's root.
+        name: name of the role; a file may contain several.
+        modules: modules whose requests the role allows; a trailing ``.*`` means all of a package.
+        only: if given, the only resources of the role.
+        without: resources that another role allows.
+        excluded: modules of these packages whose requests another role allows.
+        in_addition_to: names of roles that the same account always has.
+        names: resource to the name of the only object that is requested by name.
+        also: permissions that the API server requires without a request, each with the reason.
     """
 
     file: str
@@ -43,8 +42,8 @@ class Generated:
     modules: tuple[str, ...]
     only: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
-    apart: frozenset[str] = frozenset()
-    beside: tuple[str, ...] = ()
+    excluded: frozenset[str] = frozenset()
+    in_addition_to: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     also: tuple[tuple[Need, str], ...] = ()
 
@@ -58,7 +57,7 @@ ROLES = (
         "jobset-manager-role",
         CONTROLLERS,
         without=GROUP_RBAC | {"leases"},
-        apart=frozenset({SUCCESSORS}),
+        excluded=frozenset({SUCCESSORS}),
         also=(
             (
                 Need("jobset.x-k8s.io", "jobsets/finalizers", "update", ""),
@@ -70,7 +69,7 @@ ROLES = (
         "config/rbac/successor_role.yaml",
         "jobset-manager-successor-role",
         (SUCCESSORS,),
-        beside=("jobset-manager-role",),
+        in_addition_to=("jobset-manager-role",),
         also=(
             (
                 Need("batch", "jobs/finalizers", "update", ""),
@@ -99,7 +98,7 @@ ROLES = (
         "jobset-webhook-role",
         ("jobsetpy.admission.*", "jobsetpy.serving.webhook_certificates"),
         without=frozenset({"secrets", "customresourcedefinitions"}),
-        beside=("jobset-manager-role",),
+        in_addition_to=("jobset-manager-role",),
         names={
             "mutatingwebhookconfigurations": "jobset-mutating-webhook-configuration",
             "validatingwebhookconfigurations": "jobset-validating-webhook-configuration",
@@ -139,18 +138,18 @@ ROLES = (
 
 
 def needs_for(role: Generated) -> set[Need]:
-    """Permissions that a role has to allow."""
+    """Return the permissions that a role has to allow."""
     found = {
         need
         for pattern in role.modules
         for module in module_names(pattern)
-        if module not in role.apart
+        if module not in role.excluded
         for need in needs_of(module)
     }
     elsewhere = {
         (need.group, need.resource, need.verb)
         for other in ROLES
-        if other.name in role.beside
+        if other.name in role.in_addition_to
         for need in needs_for(other)
     }
     return {
@@ -163,7 +162,7 @@ def needs_for(role: Generated) -> set[Need]:
 
 
 def rules_text(role: Generated) -> str:
-    """The role's rules as YAML, each with the modules that ask for it."""
+    """Return the role's rules as YAML, each with the modules that need it."""
     verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
     reasons: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for need in needs_for(role):
@@ -190,7 +189,7 @@ def with_rules(text: str, role: Generated) -> str:
     """Return a file's text with the role's generated rules.
 
     Raises:
-        ValueError: the file holds no such role.
+        ValueError: the file does not contain the role.
     """
     documents = re.split(r"(?m)^(?=---$)", text)
     for at, document in enumerate(documents):
@@ -203,14 +202,15 @@ def with_rules(text: str, role: Generated) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code."""
+    """Write or compare; return the exit code."""
     texts: dict[str, str] = {}
     try:
         for role in ROLES:
             text = texts.get(role.file) or (ROOT / role.file).read_text()
             texts[role.file] = with_rules(text, role)
     except UnknownClassError as error:
-        print(f"{error}: say so in the call, or teach src/jobsetpy/app/rbac.py", file=sys.stderr)
+        advice = "name the class in the call, or add the case to src/jobsetpy/app/rbac.py"
+        print(f"{error}: {advice}", file=sys.stderr)
         return 2
     return write_or_compare(texts.items(), __doc__, argv)
 

@@ -1,1 +1,1 @@
-"""Container images made without a container engine and without a registry."""
+"""Container images, built without a container engine and without a registry."""

@@ -1,8 +1,8 @@
-"""Writes an image as a tar file that every engine can load: an OCI layout with Docker's manifest.
+"""Image archives that every engine can load: an OCI layout with Docker's manifest.
 
-The same input gives the same bytes: entries are sorted, owned by root, dated 1970; so an image's id
-says whether anything changed. Layers may be compressed; an image's id is that of its configuration,
-hence the same for both.
+Archives are reproducible: entries are sorted, owned by root, dated 1970. So an image's id changes
+only if its contents do. Layers can be compressed; the id is that of the configuration, and so the
+same with and without compression.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def architecture() -> str:
-    """This machine's, as images name it."""
+    """Return this machine's architecture, as images name it."""
     machine = platform.machine()
     return ARCHITECTURES.get(machine, machine)
 
@@ -38,8 +38,8 @@ def architecture() -> str:
 def _names_its_registry(reference: str) -> bool:
     """Return True if a reference begins with a host.
 
-    Engines take the name in a layout literally, and so never find ``busybox:1.37`` again; they
-    complete names only where they read Docker's manifest.
+    Engines do not complete the name in an OCI layout, and would not find ``busybox:1.37`` later;
+    they complete names only in Docker's manifest.
     """
     first, slash, _ = reference.partition("/")
     return bool(slash) and (first == "localhost" or "." in first or ":" in first)
@@ -56,7 +56,7 @@ class Entry:
 
 
 class Layer:
-    """Files to be put into an image, by path (without a leading slash)."""
+    """Files of an image, by path (without a leading slash)."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -74,7 +74,7 @@ class Layer:
     def tree(
         self, source: Path, path: str, *, keep: Callable[[PurePosixPath], bool] = lambda _: True
     ) -> None:
-        """Put all below `source` at `path`; `keep` sees paths below `source`, folders first."""
+        """Add `source` at `path`; `keep` gets paths relative to `source`, folders first."""
         for folder, folders, files in os.walk(source):
             here = Path(folder)
             below = PurePosixPath(here.relative_to(source).as_posix())
@@ -91,11 +91,11 @@ class Layer:
                     self.file(target, file, mode=0o755 if runnable else 0o644)
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         return sum(_size(entry.content) for entry in self.entries.values())
 
     def write(self, out: Path) -> None:
-        """Write the layer as a tar file; folders that were not named are added."""
+        """Write the layer as a tar file; parent folders are added."""
         entries = dict(self.entries)
         for path in self.entries:
             for parent in PurePosixPath(path).parents:
@@ -108,15 +108,15 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """Names of a written image."""
+    """Identifiers of a written image."""
 
-    image_id: str  # of its configuration, hence of what is in the layers, compressed or not
-    digest: str  # of its manifest, by which a registry knows it
+    image_id: str  # digest of its configuration, which does not depend on compression
+    digest: str  # digest of its manifest, as in registries
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image to write: a reference, layers from the lowest up, and how to run it."""
+    """An image to write: reference, layers from the lowest to the highest, and configuration."""
 
     reference: str
     layers: Sequence[Layer]
@@ -126,12 +126,12 @@ class Image:
     working_dir: str = "/"
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    created: int = 0  # Unix time, for the configuration; entries of layers are always dated 1970
+    created: int = 0  # Unix time, in the configuration; entries of layers are always dated 1970
     architecture: str = field(default_factory=architecture)
-    compress: bool = False  # for what is sent around; images of tests are made faster without
+    compress: bool = False  # for distribution; images of tests are built faster without
 
     def write(self, out: Path) -> Written:
-        """Write the archive to `out`, all at once; layers are never in memory as a whole."""
+        """Write the archive to `out` atomically; layers are never in memory as a whole."""
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as folder:
             tars = [Path(folder) / f"{number}.tar" for number in range(len(self.layers))]
@@ -202,14 +202,14 @@ class Image:
 
 
 def join(archives: Sequence[Path], out: Path) -> str:
-    """Put images of several architectures into one OCI layout, under an index of them.
+    """Combine images of several architectures in one OCI layout with an image index.
 
     Args:
-        archives: of the same reference, as `Image.write` makes them.
-        out: the archive to write; without Docker's manifest, which knows one architecture only.
+        archives: archives of `Image.write`, with the same reference.
+        out: archive to write; without Docker's manifest, which supports only one architecture.
 
     Returns:
-        The index's digest, by which a registry knows it.
+        The index's digest, as in registries.
     """
     files: dict[str, bytes] = {}
     manifests, references = [], set()
@@ -233,13 +233,13 @@ def join(archives: Sequence[Path], out: Path) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the configuration of an image in an archive, and its files as the layers make them."""
+    """Return the configuration of an image in an archive, and its files from all layers."""
     found: dict[str, bytes] = {}
     with tarfile.open(path) as archive:
 
         def blob(name: str) -> bytes:
             file = archive.extractfile(name)
-            assert file is not None, f"{path}: {name} is no file"
+            assert file is not None, f"{path}: {name} is not a file"
             return file.read()
 
         (manifest,) = json.loads(blob("manifest.json"))
@@ -254,7 +254,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _pack(files: Mapping[str, bytes | Path], out: Path) -> None:
-    """Write an archive, all at once."""
+    """Write an archive atomically."""
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(f"{out.name}.{os.getpid()}.new")
     with tarfile.open(new, "w", format=tarfile.GNU_FORMAT) as tar:
@@ -269,7 +269,7 @@ def _index(*manifests: object) -> object:
 
 def _names(reference: str) -> dict[str, str]:
     return {
-        # The first is the tag alone, by the layout's rules; engines look for the second.
+        # The first one is the tag, as the OCI layout requires; engines use the second one.
         "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
         "io.containerd.image.name": reference,
     }
@@ -283,7 +283,7 @@ def _sha256(content: bytes | Path) -> str:
 
 
 def _compressed(tar: Path) -> Path:
-    """Neither time nor name is in the header: the same bytes every time."""
+    """Compress reproducibly: neither time nor name is in the header."""
     out = tar.with_name(f"{tar.name}.gz")
     with (
         tar.open("rb") as source,

@@ -1,4 +1,4 @@
-"""The two images every node gets: the one that holds a pod together, and a shell to test with."""
+"""Images of every node: the sandbox of pods (pause), and a shell for tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hack.images.programs import run
 from .archive import Image, Layer
 
 PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
-ELF_INTERPRETER = 3  # the type of that program header
-USER_ID = 65532  # the usual number for "not root" in images without a user database
+ELF_INTERPRETER = 3  # type of the program header PT_INTERP
+USER_ID = 65532  # the usual non-root user of images without a user database
 PAUSE_SOURCE = Path(__file__).with_name("pause.c")
 
 
 def base_files(layer: Layer) -> None:
-    """Add the files that programs expect in any root folder."""
+    """Add the files that programs expect in every root folder."""
     layer.folder("tmp", mode=0o1777)
     for name in ("proc", "sys", "dev", "run"):
         layer.folder(name)
@@ -32,10 +32,10 @@ def base_files(layer: Layer) -> None:
 
 
 def busybox() -> Path:
-    """The static busybox of this machine.
+    """Return the static busybox of this machine.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: it is not installed.
     """
     found = shutil.which("busybox", path="/bin:/usr/bin:/usr/local/bin")
     if found is None:
@@ -57,14 +57,14 @@ def needs_loader(elf: bytes) -> bool:
 
 
 def pause_image() -> Image:
-    """The image of a pod's first container: waits, and reaps what is left to it."""
+    """Return the image of a pod's first container, which waits and reaps orphans."""
     layer = Layer()
     compiler = shutil.which("gcc") or shutil.which("cc")
     program = _compiled(compiler) if compiler else None
     if program:
         layer.file("pause", program, mode=0o755)
         return Image(reference=PAUSE, layers=[layer], entrypoint=["/pause"], user="65535:65535")
-    # No compiler: busybox as process 1, with a shell that ends at TERM and waits otherwise.
+    # Without a compiler: busybox as process 1, with a shell that waits until TERM.
     layer.file("bin/busybox", busybox(), mode=0o755)
     script = "trap 'exit 0' TERM INT; while :; do busybox sleep 86400 & wait $!; done"
     entrypoint = ["/bin/busybox", "sh", "-c", script]
@@ -80,12 +80,12 @@ def _compiled(compiler: str) -> bytes | None:
             check=False,
             timeout=60,
         )
-        # A compiler without the static C library is as good as none.
+        # The compiler may be installed without the static C library.
         return out.read_bytes() if done.returncode == 0 else None
 
 
 def shell_image() -> Image:
-    """busybox with all its commands, and a small page for its web server."""
+    """Return the image of busybox with all its commands, and a page for its web server."""
     program = busybox()
     layer = Layer()
     base_files(layer)

@@ -1,6 +1,6 @@
 """``python hack/images/build.py manager|agent|basic|all --out DIR``: images as tar files.
 
-No container engine, no registry, no network: an image is what is installed here, copied. Load one
+No container engine, registry or network is needed: images are copies of installed files. Load them
 with ``python hack/cluster images load FILE``, ``podman load`` or ``docker load``.
 """
 
@@ -19,22 +19,22 @@ BASIC = {"pause": basic.pause_image, "shell": basic.shell_image}
 
 
 def main() -> int:
-    """Build what the command line names; returns the exit status."""
+    """Build the images of the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Container images without a container engine.")
     parser.add_argument("which", choices=[*project.NAMES, *BASIC, "all"])
-    parser.add_argument("--out", type=Path, required=True, help="the folder for the tar files")
-    parser.add_argument("--python", type=Path, help="the interpreter to put in; same minor version")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tar files")
+    parser.add_argument("--python", type=Path, help="interpreter to copy; same minor version")
     parser.add_argument(
         "--arch",
         action="append",
         choices=list(MACHINES),
-        help="other than this machine's: of packages that are fetched; several make one archive",
+        help="others than this machine's use downloaded packages; several make one archive",
     )
-    parser.add_argument("--entrypoint", help="in place of the Containerfile's, as a shell would")
+    parser.add_argument("--entrypoint", help="replaces the Containerfile's; split like in a shell")
     arguments = parser.parse_args()
     wanted = arguments.arch or [architecture()]
     if wanted != [architecture()] and arguments.which not in project.NAMES:
-        parser.error("--arch is for the manager's image and the agent's, one at a time")
+        parser.error("--arch needs one image: manager or agent")
     try:
         for arch in wanted:
             _build(arguments, arch, several=len(wanted) > 1)

@@ -1,13 +1,13 @@
-"""``python hack/images/compare.py OURS.tar BUILT.tar``: do two archives carry the same image?
+"""``python hack/images/compare.py OURS.tar BUILT.tar``: compare the images in two archives.
 
-For an image of ``build.py`` and one that an engine built from the Containerfile, written by
+For an image of ``build.py`` and one that an engine built from the Containerfile, exported by
 
     buildah push IMAGE docker-archive:BUILT.tar
 
-What is compared is what the Containerfile says: how the image is run, and the files in ``/app``.
-The system below is the base image's there and this machine's here. Bytecode is compared as code:
-its bytes depend on the order in which modules were compiled. Give ``build.py --python`` the
-interpreter of the base image where that is not of the same patch release.
+Compared are the parts that the Containerfile defines: configuration and the files in ``/app``. The
+system below is that of the base image in one, and that of this machine in the other. Bytecode is
+compared as code, since its bytes depend on the order in which modules were compiled. If the patch
+release of the base image's interpreter differs, pass that interpreter to ``build.py --python``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BASE_ENV = {"PATH", "LANG", "GPG_KEY", "PYTHON_VERSION", "PYTHON_SHA256", "conta
 
 
 def app(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """How an archive's image is run, and its files below ``/app``."""
+    """Return the configuration of an archive's image, and its files in ``/app``."""
     config, files = read(path)
     return config["config"], {name: data for name, data in files.items() if name.startswith(APP)}
 
@@ -45,7 +45,7 @@ def differences(ours: Path, built: Path) -> Iterator[str]:
         elif path not in files:
             yield f"{path}: only there"
         elif not _same(path, files[path], other_files[path]):
-            yield f"{path}: other contents"
+            yield f"{path}: contents differ"
 
 
 def _said(config: dict[str, Any], key: str) -> object:
@@ -71,7 +71,7 @@ def _code(pyc: bytes) -> CodeType:
 
 
 def main() -> int:
-    """Compare the two files of the command line; the exit status."""
+    """Compare the two files of the command line; return the exit status."""
     if len(sys.argv) != 3:
         print("usage: compare.py OURS.tar BUILT.tar", file=sys.stderr)
         return 2

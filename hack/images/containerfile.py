@@ -1,6 +1,6 @@
-"""Reads from the Containerfile how each image is run, so that it is said in one place only.
+"""Reads each image's configuration from the Containerfile, so that it is defined only there.
 
-Not a general parser: the instructions our own file uses, and an error for what it does not know.
+Not a general parser: it supports the instructions of our own file and fails on others.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Settings that one ``FROM ... AS target`` stage has for running it."""
+    """Configuration of the image of a ``FROM ... AS target`` stage."""
 
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
     user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    packages: Sequence[str] | None = None  # parts of our package; None means all of it
+    packages: Sequence[str] | None = None  # parts of our package; None: all of it
 
     @property
     def optimize(self) -> int:
-        """The level of the bytecode the entry point wants: its ``-O`` switches."""
+        """Optimization level of the entry point's bytecode: the number of its ``-O`` switches."""
         return next((len(word) - 1 for word in self.entrypoint if re.fullmatch("-O+", word)), 0)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The instructions of one stage, as (word, rest), and what it starts from."""
+    """Instructions of a stage, as (word, rest), and its base."""
 
     parent: str
     instructions: list[tuple[str, str]] = field(default_factory=list)
 
 
 def read_target(path: Path, name: str, arguments: Mapping[str, str] | None = None) -> Target:
-    """The stage `name`, with what it has from the stages below; its files: stage ``name-files``.
+    """Return the stage `name` with settings of its base stages; its files: stage ``name-files``.
 
     Args:
         path: the Containerfile.
-        name: of the target.
-        arguments: values of build arguments, in place of their defaults.
+        name: name of the target.
+        arguments: values of build arguments, which replace their defaults.
 
     Raises:
-        ValueError: there is no such stage, or no entry point in it.
+        ValueError: the stage does not exist, or has no entry point.
     """
     found = stages(path.read_text())
     if name not in found:
@@ -70,9 +70,7 @@ def read_target(path: Path, name: str, arguments: Mapping[str, str] | None = Non
             case "LABEL":
                 labels.update(_pairs(rest, known))
             case "ENTRYPOINT":
-                values = {
-                    word: json.loads(rest)
-                }  # another entry point's arguments are no use to it
+                values = {word: json.loads(rest)}  # drop the arguments of another entry point
             case "CMD":
                 values[word] = json.loads(rest)
             case "USER":
@@ -91,7 +89,7 @@ def read_target(path: Path, name: str, arguments: Mapping[str, str] | None = Non
 
 
 def stages(text: str) -> dict[str, Stage]:
-    """The stages of a Containerfile by name, in their order."""
+    """Return the stages of a Containerfile by name, in their order."""
     found: dict[str, Stage] = {}
     current = Stage("")
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
@@ -113,7 +111,7 @@ def _pairs(text: str, arguments: Mapping[str, str]) -> dict[str, str]:
 
 
 def _packages(instructions: Sequence[tuple[str, str]]) -> Sequence[str] | None:
-    """The parts that a ``cp -r PART ... /app/jobsetpy/`` takes over."""
+    """Return the parts that a ``cp -r PART ... /app/jobsetpy/`` copies."""
     for word, rest in instructions:
         found = re.search(r"\bcp -r (\S[^&]*?) /app/jobsetpy/", rest) if word == "RUN" else None
         if found:

@@ -1,9 +1,9 @@
 """Sources of images for another architecture: Debian's packages and PyPI's wheels for it.
 
-Both are fetched by their own clients, apt-get and pip, once for each set of pins, into the user's
-cache: apt-get verifies what Debian has signed, pip the hashes of ``requirements``. Nothing of it
-is installed here, and nothing of it runs: bytecode is the same on every architecture, and is made
-by this machine's interpreter of the same minor version.
+Their own clients, apt-get and pip, download them into the user's cache, once for each set of pins:
+apt-get verifies Debian's signatures, pip the hashes of ``requirements``. Nothing of it is installed
+or run here: bytecode is the same on every architecture, and this machine's interpreter of the same
+minor version compiles it.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from .trim import elf_files
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 OWNERS = "owners.json"
-"""Which package each file of the root is from."""
+"""File with the package of each file of the root."""
 LIBRARIES = (
     *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libssl3", "libuuid1"),
     *("libbz2-1.0", "liblzma5", "libcrypt1", "libtirpc3", "libnsl2"),
     *("libgssapi-krb5-2", "libkrb5-3", "libk5crypto3", "libkrb5support0", "libcom-err2"),
     *("libkeyutils1",),
 )
-"""Packages with what interpreter, standard library and wheels are linked with."""
+"""Packages with the interpreter, the standard library, and the libraries of both and of wheels."""
 
 _run = partial(run, error=FileNotFoundError)
 
 
 @dataclass(frozen=True)
 class Sysroot:
-    """Debian's packages for an architecture, unpacked.
+    """Unpacked Debian packages for an architecture.
 
     Args:
-        architecture: as images name it.
-        folder: their root.
-        cache: where all that is fetched is kept.
+        architecture: name of the architecture in images.
+        folder: root folder of the packages.
+        cache: folder for downloads.
     """
 
     architecture: str
@@ -57,26 +57,26 @@ class Sysroot:
 
     @classmethod
     def of(cls, architecture: str) -> Sysroot:
-        """The one in the cache; fetched if it is not there.
+        """Return the root in the cache; download it if it is missing.
 
         Raises:
-            FileNotFoundError: apt-get or dpkg-deb is missing, or a package cannot be had.
+            FileNotFoundError: apt-get or dpkg-deb is missing, or a package is not available.
         """
         if architecture not in MACHINES:
-            raise FileNotFoundError(f"no {architecture!r}: there are {', '.join(MACHINES)}")
+            raise FileNotFoundError(f"no {architecture!r}; supported: {', '.join(MACHINES)}")
         cache = cache_dir() / "images" / architecture
         folder = cache / "root"
         if not (cache / OWNERS).exists():
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache) as place:
                 _fetch_packages(architecture, Path(place))
-                shutil.rmtree(folder, ignore_errors=True)  # of a fetch that was interrupted
+                shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted download
                 (Path(place) / "root").rename(folder)
                 (Path(place) / OWNERS).rename(cache / OWNERS)
         return cls(architecture, folder, cache)
 
     def owner(self, path: str) -> tuple[str, str, str] | None:
-        """Name, version and architecture of the package that brought a file of an image."""
+        """Return name, version and architecture of the package of an image's file."""
         owners = _owners(self.cache / OWNERS)
         for known in (path, f"usr/{path}", path.removeprefix("usr/")):
             if found := owners.get(known):
@@ -86,17 +86,17 @@ class Sysroot:
 
     @property
     def machine(self) -> str:
-        """Its name in file names and tools."""
+        """Name of the architecture in file names and tools."""
         return MACHINES[self.architecture]
 
     @property
     def interpreter(self) -> Interpreter:
-        """Its Python, of this one's minor version."""
+        """Its Python, of the same minor version as this one."""
         name = _python()
         return Interpreter(self.folder / "usr/bin" / name, self.folder / "usr/lib" / name)
 
     def tool(self, name: str) -> str:
-        """The cross compiler, or another of its tools.
+        """Return the cross compiler, or another tool for the architecture.
 
         Raises:
             FileNotFoundError: it is not installed.
@@ -108,10 +108,10 @@ class Sysroot:
         return own
 
     def wheels(self, requirements: Path) -> list[Path]:
-        """The wheels that a file of requirements pins, for this architecture.
+        """Return the wheels that a file of requirements pins, for this architecture.
 
         Raises:
-            FileNotFoundError: one cannot be had.
+            FileNotFoundError: a wheel is not available.
         """
         digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
         folder = self.cache / f"wheels-{digest}"
@@ -127,13 +127,13 @@ class Sysroot:
         return sorted(folder.glob("*.whl"))
 
     def libraries(self, folders: Sequence[Path]) -> dict[Path, Path]:
-        """The shared libraries that programs and modules under ``folders`` are linked with.
+        """Return the shared libraries of programs and modules under ``folders``.
 
         Returns:
-            Files, by their place in the image.
+            Files, by their path in the image.
 
         Raises:
-            FileNotFoundError: one is in none of the packages.
+            FileNotFoundError: a library is in none of the packages.
         """
         own = {file.name for folder in folders for file in folder.rglob("*.so*")}
         ahead = [file for folder in folders for file in elf_files(folder)]
@@ -142,7 +142,7 @@ class Sysroot:
             file = ahead.pop()
             for name in needed(file):
                 if name in own:
-                    continue  # what a wheel brings itself
+                    continue  # in the wheel itself
                 place, source = self._find(name)
                 if place not in found:
                     found[place] = source
@@ -154,14 +154,14 @@ class Sysroot:
         for below in (f"lib/{triplet}", f"usr/lib/{triplet}", "lib", "lib64"):
             source = self.folder / below / Path(name).name
             if source.exists():
-                # A loader is looked for where programs say, all else in the usual folders.
+                # Programs name their loader's path; other libraries are in the usual folders.
                 place = name.lstrip("/") if name.startswith("/") else f"{below}/{name}"
                 return Path(place), source.resolve()
         raise FileNotFoundError(f"no package for {self.architecture} has {name}")
 
 
 def needed(file: Path) -> Iterator[str]:
-    """The libraries that a program or module is linked with, and its loader by its path."""
+    """Libraries of a program or module, and the path of its loader."""
     words = ["readelf", "--wide", "--dynamic", "--program-headers", str(file)]
     text = run(words, check=False)
     yield from re.findall(r"\(NEEDED\)\s+Shared library: \[(.+)\]", text)
@@ -169,7 +169,7 @@ def needed(file: Path) -> Iterator[str]:
 
 
 def unpack(wheels: Sequence[Path], folder: Path) -> None:
-    """Put wheels where an installation would put their modules."""
+    """Unpack wheels as an installation would."""
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if ".data/" not in name]
@@ -187,7 +187,7 @@ def _python() -> str:
 
 
 def _fetch_packages(architecture: str, place: Path) -> None:
-    """Fetch and unpack packages with lists of our own: the machine's apt is left as it is."""
+    """Download and unpack packages with separate apt lists; the machine's apt is not changed."""
     for name in ("state/lists/partial", "cache/archives/partial", "debs", "root"):
         (place / name).mkdir(parents=True)
     (place / "state/status").touch()

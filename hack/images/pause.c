@@ -1,4 +1,4 @@
-/* Process 1 of a pod's shared namespaces: it waits, collects orphans, and goes when told to. */
+/* Process 1 of a pod's shared namespaces: waits, reaps orphans, and exits on SIGTERM or SIGINT. */
 #include <signal.h>
 #include <stddef.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-"""Programs that make images."""
+"""Runs the programs that build images."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def run(
     error: type[Exception] = RuntimeError,
     **options: Any,
 ) -> str:
-    """Run a program to its end; return its output.
+    """Run a program; return its output.
 
     Args:
         words: program and arguments.
-        check: whether an exit code other than 0 is an error.
-        error: class of that error, which has the end of the output.
+        check: if true, an exit code other than 0 is an error.
+        error: class of that error; its message has the end of the output.
         **options: further options of ``subprocess.run``.
     """
     try:

@@ -1,8 +1,8 @@
-"""The project's own images: the manager's and the agent's, as the Containerfile describes them.
+"""The project's images, manager and agent, as the Containerfile defines them.
 
-An image is what is installed here, copied: an interpreter, the libraries that ``requirements``
-pins, and our own wheel, built from the sources. Three layers, from what changes seldom to what
-every release changes, so that a node that has the last release fetches a megabyte for the next.
+An image contains copies of installed files: an interpreter, the libraries that ``requirements``
+pins, and our own wheel, built from the sources. The three layers are ordered by how often they
+change, so that a node with the last release pulls a megabyte for the next one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PINS: Mapping[str, str] = {"manager": "runtime.txt", "agent": "agent.txt"}
 NAMES = tuple(PINS)
 APP = "app"
 TEST_RUN = "JOBSETPY_TEST_RUN"
-"""Variable with the name of a test run, all processes of which use the same images."""
+"""Environment variable with the name of a test run, whose processes share images."""
 SUPERVISE_SOURCE = Path(__file__).with_name("supervise.c")
 # The same switches as in the Containerfile.
 FREESTANDING = (
@@ -49,7 +49,7 @@ FREESTANDING = (
 
 @dataclass(frozen=True)
 class Built:
-    """A written image; what names it is explained at `archive.Written`."""
+    """A written image, with the identifiers of `archive.Written`."""
 
     name: str
     reference: str
@@ -63,18 +63,18 @@ class Built:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Sources of images; the defaults are for use on this machine."""
+    """Sources of images; the defaults are for images that run on this machine."""
 
     project: Path = PROJECT
-    wheel: Path | None = None  # None: it is built
-    interpreter: Interpreter | None = None  # None: the default is explained there
-    entrypoint: Sequence[str] | None = None  # in place of the Containerfile's
-    sysroot: Sysroot | None = None  # of another architecture; None: what is installed here
+    wheel: Path | None = None  # None: built from the sources
+    interpreter: Interpreter | None = None  # None: the default of `Interpreter`
+    entrypoint: Sequence[str] | None = None  # None: the Containerfile's
+    sysroot: Sysroot | None = None  # of another architecture; None: files installed here
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """Labels of a release; images for use on this machine have none."""
+    """Labels of a release; images that run on this machine have none."""
 
     prefix: str = "localhost/"
     tag: str = "dev"
@@ -83,7 +83,7 @@ class Release:
     compress: bool = False
 
     def reference(self, name: str) -> str:
-        """Such as ``localhost/jobsetpy-manager:dev``."""
+        """Return an image's reference, such as ``localhost/jobsetpy-manager:dev``."""
         return f"{self.prefix}{PACKAGE}-{name}:{self.tag}"
 
 
@@ -94,16 +94,16 @@ def build(
 
     Args:
         name: ``manager`` or ``agent``.
-        out: the folder for it.
-        source: what it is made of.
-        release: how it is called.
+        out: folder for the archive.
+        source: sources of the image.
+        release: labels of the release.
 
     Raises:
-        ValueError: no such image, or something is installed in another version than is pinned.
+        ValueError: unknown image, or an installed version is not the pinned one.
         FileNotFoundError: something to be copied is not installed here.
     """
     if name not in PINS:
-        raise ValueError(f"no image {name!r}; there are {', '.join(NAMES)}")
+        raise ValueError(f"unknown image {name!r}; use {', '.join(NAMES)}")
     source, release = source or Source(), release or Release()
     python = source.interpreter or Interpreter.default()
     with tempfile.TemporaryDirectory(prefix="image-") as place:
@@ -141,7 +141,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Making:
-    """An image in the making."""
+    """Builder of an image."""
 
     place: Path
     project: Path
@@ -151,7 +151,7 @@ class _Making:
     sysroot: Sysroot | None = None
 
     def layers(self, name: str) -> list[Layer]:
-        """The interpreter and the system's libraries; what we depend on; our own package."""
+        """Return the layers: interpreter and system libraries; dependencies; our own package."""
         folders = [self.place / each for each in ("root", "libraries", "own")]
         root, libraries, own = folders
         source = self.sysroot.interpreter if self.sysroot else self.python
@@ -169,7 +169,7 @@ class _Making:
             (own / "supervise").chmod(0o755)
         for folder in (libraries, own):
             self._trim(folder)
-        # Those of compiled modules belong to the lowest layer, too.
+        # Libraries of compiled modules belong to the lowest layer, too.
         if self.sysroot:
             for place, library in self.sysroot.libraries([root, libraries]).items():
                 (root / place).parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ class _Making:
         return layers
 
     def _trim(self, folder: Path) -> None:
-        """As the Containerfile does: with the image's interpreter, at the entry point's level."""
+        """Trim like the Containerfile: with the image's interpreter, at the entry point's level."""
         switches = [f"-{'O' * self.target.optimize}"] if self.target.optimize else []
         words = [trim.__file__, str(folder), "--at", f"/{APP}", "--strip", self._strip()]
         run_python(self.python, [*switches, *words])
@@ -196,7 +196,7 @@ class _Making:
 
 
 def build_wheel(project: Path, out: Path) -> Path:
-    """Our own package as a wheel, built by the backend that ``pyproject.toml`` names.
+    """Build our own package as a wheel with the backend of ``pyproject.toml``.
 
     Raises:
         FileNotFoundError: the backend is not installed.
@@ -210,7 +210,7 @@ def build_wheel(project: Path, out: Path) -> Path:
 
 
 def unpack_wheel(wheel: Path, folder: Path, parts: Sequence[str] | None) -> None:
-    """Unpack our own wheel with its metadata, or those parts of the package that a target names."""
+    """Unpack our own wheel with its metadata; of the package, only the target's parts, if any."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             inner = name.removeprefix(f"{PACKAGE}/")
@@ -220,14 +220,14 @@ def unpack_wheel(wheel: Path, folder: Path, parts: Sequence[str] | None) -> None
 
 
 def compiled(source: Path, cross: str | None = None) -> bytes:
-    """A static program without a C library.
+    """Compile a static program without a C library.
 
     Args:
-        source: in C.
-        cross: a compiler for another architecture.
+        source: source in C.
+        cross: compiler for another architecture.
 
     Raises:
-        FileNotFoundError: there is no C compiler here.
+        FileNotFoundError: no C compiler is installed.
     """
     compiler = cross or shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
     if compiler is None:
@@ -244,10 +244,10 @@ def compiled(source: Path, cross: str | None = None) -> bytes:
 
 
 def pinned(requirements: Path) -> list[metadata.Distribution]:
-    """Distributions that a file of pinned requirements names for this machine, as installed here.
+    """Return the installed distributions that a file of pinned requirements names for this machine.
 
     Raises:
-        FileNotFoundError: something is not installed, or in another version.
+        FileNotFoundError: a distribution is not installed, or in another version.
     """
     found = []
     for need in pins(requirements):
@@ -267,7 +267,7 @@ def pinned(requirements: Path) -> list[metadata.Distribution]:
 
 
 def pins(requirements: Path) -> Iterator[Requirement]:
-    """The requirements of a file that hold on this machine, without their hashes."""
+    """Requirements of a file that apply to this machine, without their hashes."""
     for line in requirements.read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             need = Requirement(line.removesuffix("\\").strip())
@@ -276,10 +276,10 @@ def pins(requirements: Path) -> Iterator[Requirement]:
 
 
 def copy_distribution(distribution: metadata.Distribution, target: Path) -> None:
-    """Copy an installed distribution's files, by its own list of them."""
+    """Copy the files that an installed distribution's metadata lists."""
     for file in distribution.files or []:
         if file.parts[0] == ".." or "__pycache__" in file.parts:
-            continue  # ".." is a script outside of site-packages
+            continue  # ".." is for scripts outside of site-packages
         place = target / Path(*file.parts)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(str(distribution.locate_file(file)), place)

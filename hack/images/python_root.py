@@ -1,7 +1,7 @@
-"""Makes a root folder with a Python in it, from the one that is installed here.
+"""Root folders with a copy of an installed Python.
 
-Python finds its library beside its own program, so ``bin/python3.x`` and ``lib/python3.x`` may
-be put anywhere together. Shared libraries are those that ``ldd`` names, at the paths it names.
+Python finds its library relative to its program, so ``bin/python3.x`` and ``lib/python3.x`` can be
+copied together to any folder. Shared libraries and their paths come from ``ldd``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hack.images.programs import run
 from .trim import elf_files
 
 PREFIX = "usr/local"
-# Folders and files of the library that no program of ours imports.
+# Folders and files of the library that our programs do not import.
 NOT_NEEDED = {
     *("test", "tests", "idlelib", "idle_test", "tkinter", "turtledemo", "turtle.py", "ensurepip"),
     *("lib2to3", "pydoc_data", "venv", "site-packages", "dist-packages"),
     *("__pycache__", "sitecustomize.py", "usercustomize.py", "EXTERNALLY-MANAGED", "lib-tk"),
     *("antigravity.py", "this.py", "__phello__", "curses", "dbm", "sqlite3"),
 }
-# Kept for the manager, of no use to the agent, whose every megabyte is pulled to every node.
+# Kept for the manager, left out for the agent, whose image is pulled to every node.
 NOT_FOR_AGENT = {
     *("pydoc.py", "distutils", "wsgiref", "xmlrpc"),
     *("unittest", "doctest.py", "pdb.py", "xml", "mailbox.py", "imaplib.py", "smtplib.py"),
@@ -42,19 +42,19 @@ NO_EXTENSION = re.compile(
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python to copy: its program and its library folder."""
+    """A Python to copy: program and library folder."""
 
     program: Path
     library: Path
 
     @property
     def version(self) -> str:
-        """Such as ``python3.11``: the name of the program and of the library folder."""
+        """Name of the program and of the library folder, such as ``python3.11``."""
         return self.library.name
 
     @classmethod
     def of(cls, program: Path) -> Interpreter:
-        """Ask the program itself."""
+        """Query the program."""
         code = (
             "import sys, sysconfig; v = sys.version_info; print(sys._base_executable, "
             "sysconfig.get_path('stdlib'), sep='\\n')"
@@ -64,9 +64,9 @@ class Interpreter:
 
     @classmethod
     def default(cls) -> Interpreter:
-        """The system's of our own minor version (Debian builds it for speed), else the running one.
+        """Return the system's Python of our minor version (Debian's is fast), else the running one.
 
-        The minor version has to be that of the environment, whose compiled modules are copied.
+        It must have the minor version of the environment, whose compiled modules are copied.
         """
         name = f"python{sys.version_info.major}.{sys.version_info.minor}"
         system = Path("/usr/bin") / name
@@ -74,7 +74,7 @@ class Interpreter:
 
 
 def copy_python(interpreter: Interpreter, root: Path, *, not_needed: Iterable[str] = ()) -> None:
-    """Put the interpreter and what it needs of its library under `root`."""
+    """Copy the interpreter and the required parts of its library to `root`."""
     drop = NOT_NEEDED | set(not_needed)
     version = interpreter.version
     target = root / PREFIX / "lib" / version
@@ -99,12 +99,12 @@ def copy_libraries(root: Path, folders: Sequence[Path] = ()) -> None:
     """Add to `root` the shared libraries of every program and compiled module under `folders`.
 
     Args:
-        root: the root folder; looked through itself if there are no folders.
-        folders: what has such modules.
+        root: root folder.
+        folders: folders with programs and modules; default: `root`.
     """
     places = [*folders] or [root]
     files = [str(file) for place in places for file in elf_files(place)]
-    # One call for all: ldd is a shell script. It fails where one of them is static.
+    # One call for all, since ldd is a slow shell script. It fails if one of them is static.
     listed = run(["ldd", *files], check=False)
     own = tuple(map(str, places))
     wanted = {Path(path) for path in parse_ldd(listed) if not path.startswith(own)}
@@ -112,12 +112,12 @@ def copy_libraries(root: Path, folders: Sequence[Path] = ()) -> None:
         target = root / library.relative_to("/")
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(library, target)  # the file itself, where `library` is a link
+            shutil.copyfile(library, target)  # the file itself if `library` is a link
             target.chmod(0o755)
 
 
 def parse_ldd(text: str) -> list[str]:
-    """The paths in the output of ldd, the loader's own included.
+    """Paths in the output of ldd, including the loader's.
 
     Raises:
         FileNotFoundError: a library is missing on this machine.
@@ -132,7 +132,7 @@ def parse_ldd(text: str) -> list[str]:
 
 
 def compile_library(interpreter: Interpreter, root: Path, optimize: int) -> None:
-    """Add bytecode to the standard library, at the entry point's level of optimisation."""
+    """Compile the standard library, at the entry point's level of optimisation."""
     switches = [f"-{'O' * optimize}"] if optimize else []
     words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     library = str(root / PREFIX / "lib" / interpreter.version)
@@ -140,10 +140,10 @@ def compile_library(interpreter: Interpreter, root: Path, optimize: int) -> None
 
 
 def run_python(interpreter: Interpreter, words: Sequence[str]) -> None:
-    """Run the image's interpreter, here, for bytecode that is the same every time.
+    """Run the image's interpreter on this machine, with settings for reproducible bytecode.
 
     Raises:
-        RuntimeError: it failed; with the end of what it said.
+        RuntimeError: it failed; the message has the end of its output.
     """
     environ = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
     run([interpreter.program, "-s", *words], env=environ, cwd="/")

@@ -1,18 +1,18 @@
-/* The first program of a supervised worker container: starts the agent beside it.
+/* The first program of a supervised worker container: starts the agent from the same folder.
  *
  *     FOLDER/supervise COMMAND [ARGUMENT...]
  *
- * It is static and uses no C library, so it runs in every image; all it does is to start Python
- * through FOLDER's own dynamic linker:
+ * It is static and uses no C library, so it runs in every image. It only starts Python through
+ * FOLDER's own dynamic linker:
  *
  *     FOLDER/ld.so --inhibit-cache --library-path FOLDER/lib --argv0 FOLDER/bin/python3
  *         FOLDER/bin/python3 -I -S -OO FOLDER/app supervise -- COMMAND [ARGUMENT...]
  *
- * Variables that steer dynamic linkers (LD_PRELOAD is common in images for machine learning) are
- * meant for the worker and its C library. They are renamed here and given back to the worker.
+ * Variables that control dynamic linkers (LD_PRELOAD is common in images for machine learning) are
+ * for the worker and its C library. They are renamed here; the agent restores them for the worker.
  *
- * The process asks for the orphans among its descendants, which a container's first process gets in
- * any case, and another one (with shareProcessNamespace) only so. It stays asked for after execve.
+ * The process becomes a child subreaper, so that it gets orphans among its descendants even if it is
+ * not the first process of its namespace (with shareProcessNamespace). The setting survives execve.
  */
 
 typedef unsigned long size;
@@ -43,7 +43,7 @@ __asm__(".globl _start\n_start:\n mov x0, sp\n bl begin\n");
 
 enum { SPACE = 1 << 20, FIXED = 14, SET_CHILD_SUBREAPER = 36 };
 
-static char text[4 * SPACE]; /* paths, renamed variables; the kernel's own limit is of this order */
+static char text[4 * SPACE]; /* paths and renamed variables; the kernel has a similar limit */
 static size used;
 static char *words[SPACE / 8], *variables[SPACE / 8];
 
@@ -56,7 +56,7 @@ static void fail(const char *message)
     call(EXIT, 126, 0, 0);
 }
 
-/* The first `length` bytes of `head`, then all of `tail`, kept for good. */
+/* Returns the first `length` bytes of `head` and all of `tail`, in memory that is never freed. */
 static char *joined(const char *head, size length, const char *tail)
 {
     char *start = text + used;

@@ -1,14 +1,14 @@
 """Images of real frameworks: PyTorch and JAX from PyPI, and PyTorch 1.13 from Debian's packages.
 
-One more has Python only: nodes load its 40 MB in a tenth of the time that JAX's image takes.
+Another one has only Python: nodes load its 40 MB in a tenth of the time of JAX's image.
 
-Their packages are downloaded once and unpacked into the cache folder, where the images are kept as
-well; this machine stays as it is. An image has the system's Python, the framework and the shared
-libraries that it loads, and nothing that only its tests need.
+Their packages are downloaded once and unpacked into the cache folder, which also has the images;
+nothing is installed on this machine. An image has the system's Python, the framework and the shared
+libraries that it loads, without files that only its tests need.
 
-PyPI's PyTorch is the one that most people install. It loads the libraries of CUDA at its import
-even where there is no GPU, so its download has 2.8 GB and its image 3.5 GB. Debian's is for CPUs
-only: 300 MB, which the tests can afford.
+PyPI's PyTorch is the usual one. It loads the libraries of CUDA at its import even without a GPU, so
+its download has 2.8 GB and its image 3.5 GB. Debian's is only for CPUs: its 300 MB are acceptable
+in tests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LAUNCHER_PACKAGES = (
     *("nvidia-resiliency-ext==0.4.1", "nvidia-ml-py==13.615.71", "defusedxml==0.7.1"),
     *("packaging==26.3", "psutil==7.2.2", "pyyaml==6.0.3"),
 )
-"""``ft_launcher``, which the benchmark compares with, and what it requires next to PyTorch."""
+"""``ft_launcher``, for comparison in the benchmark, and its requirements except PyTorch."""
 
 JAX_PACKAGES = (
     *("jax==0.10.2", "jaxlib==0.10.2", "ml_dtypes==0.6.0", "numpy==2.4.6"),
@@ -54,10 +54,10 @@ PLAIN = "plain"
 """Image and program without a framework."""
 
 PACKAGES = "packages/dist-packages"
-"""Folder of an image with what Python imports."""
+"""Folder of an image with Python packages."""
 
 LAUNCHER = "launcher"
-"""Folder in it with ``ft_launcher``, which is not on Python's path."""
+"""Its subfolder with ``ft_launcher``, which is not on Python's path."""
 
 _DEBIAN_KEPT = re.compile(
     r"(torch|torchgen|numpy|typing_extensions\.py|functorch|astunparse|yaml)($|/)"
@@ -78,13 +78,13 @@ _TORCH_NOT_NEEDED = re.compile(  # loaded only by work on a GPU
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework that an image can be made of.
+    """A framework for which an image can be built.
 
     Args:
-        name: of the image, and what the benchmark calls it.
+        name: name of the image, and in the benchmark.
         title: name and version for readers.
-        fetch: puts Python packages, and the libraries they load that this machine does not have,
-            into an empty folder.
+        fetch: downloads Python packages, and libraries that this machine does not have, into an
+            empty folder.
         part: subfolder with the Python packages.
         kept: pattern of paths below that; other paths are left out.
         dropped: pattern of paths that are left out as well.
@@ -99,13 +99,13 @@ class Framework:
 
     @property
     def reference(self) -> str:
-        """Such as ``localhost/torch:1``."""
+        """Reference, such as ``localhost/torch:1``."""
         return f"localhost/{self.name}:1"
 
 
 def _fetch_debian_torch(target: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise FileNotFoundError(f"{DEBIAN_TORCH} comes from Debian: there is no apt-get here")
+        raise FileNotFoundError(f"{DEBIAN_TORCH} is a Debian package, and apt-get is not installed")
     archives = target.with_name("archives")
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     words = ("install", "--download-only", "--no-install-recommends", "-y", DEBIAN_TORCH)
@@ -148,11 +148,11 @@ FRAMEWORKS: Mapping[str, Framework] = {
 
 
 def framework_image(name: str) -> Path:
-    """The archive of a framework's image, made if it is not in the cache.
+    """Return the archive of a framework's image; build it if it is not in the cache.
 
     Raises:
-        FileNotFoundError: this machine is no Debian with the package for its own Python.
-        RuntimeError: something could not be fetched.
+        FileNotFoundError: this machine's Debian does not have the package for its own Python.
+        RuntimeError: a download failed.
     """
     framework = FRAMEWORKS[name]
     folder = cache_dir() / "training"
@@ -170,7 +170,7 @@ def framework_image(name: str) -> Path:
 
 
 def _packages(framework: Framework, folder: Path) -> Path:
-    """The framework's files, fetched once."""
+    """Return the folder of the framework's files; download them once."""
     target = folder / f"{framework.name}-packages"
     if not target.is_dir():
         half = target.with_name(f"{target.name}.half")
@@ -218,10 +218,10 @@ def _ignored(framework: Framework, source: Path) -> Callable[[str, list[str]], s
 
 
 def _copy_closure(own: Path, root: Path, packages: Path) -> None:
-    """Add the libraries that compiled modules load, where the loader looks without being told."""
+    """Add the libraries of compiled modules to the loader's default folders."""
     folders = {p.parent for part in ("lib", "usr/lib") for p in packages.glob(f"{part}/**/*.so*")}
     searched = [str(each) for each in sorted(folders) if "dist-packages" not in each.parts]
-    searched += map(str, own.glob("*.libs"))  # wheels load these one after the other
+    searched += map(str, own.glob("*.libs"))  # folders of libraries in wheels
     environ = {**os.environ, "LD_LIBRARY_PATH": ":".join(searched)}
     files = [str(file) for file in elf_files(own)]
     listed = run(["ldd", *files], check=False, env=environ)

@@ -1,7 +1,7 @@
-"""Leaves of installed libraries what an image needs of them, and adds their bytecode.
+"""Removes files of installed libraries that an image does not need, and adds bytecode.
 
-Used here and by the Containerfile, which copies this one file and runs it with the image's own
-Python; so it needs nothing but the standard library, and both ways carry the same files:
+Used here and by the Containerfile, which copies only this file and runs it with the image's Python.
+So it uses only the standard library, and both kinds of images have the same files:
 
     python [-OO] trim.py FOLDER --at WHERE-IT-WILL-BE
 
@@ -22,12 +22,12 @@ import sys
 from pathlib import Path
 
 DROPPED_FOLDERS = {"__pycache__", "test", "tests"}
-# Sources that nothing here compiles, and stubs.
+# Sources that are not compiled here, and stubs.
 DROPPED_SUFFIXES = {".pyi", ".c", ".h", ".pyx", ".pxd", ".pxi", ".a", ".md", ".rst", ".pyc"}
-# Written by the installer, and other on each machine. Licences and METADATA stay.
+# Written by the installer, and different on each machine. Licences and METADATA are kept.
 DROPPED_METADATA = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
-# Modules for each class of the API and for each language to be coloured, of which the manager
-# imports none: 20 MB of bytecode. Their sources stay, for controllers that want them.
+# Modules for each class of the API and for each language to highlight, which the manager does not
+# import: 20 MB of bytecode. Their sources are kept for custom controllers.
 WITHOUT_BYTECODE = re.compile(
     r"/kubernetes_asyncio/client/(models|api)/|/pygments/(lexers|styles)/[a-z]"
 )
@@ -35,11 +35,11 @@ ELF = b"\x7fELF"
 
 
 def main() -> int:
-    """Trim the folder of the command line; the exit status."""
-    parser = argparse.ArgumentParser(description="Leave of libraries what an image needs.")
+    """Trim the folder of the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description="Remove files that an image does not need.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--at", required=True, help="where the folder will be in the image")
-    parser.add_argument("--strip", default="strip", help="the program for these modules")
+    parser.add_argument("--at", required=True, help="path of the folder in the image")
+    parser.add_argument("--strip", default="strip", help="strip program for compiled modules")
     options = parser.parse_args()
     trim(options.folder)
     strip_symbols(options.folder, options.strip)
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def trim(folder: Path) -> None:
-    """Delete what no image needs; scripts would name the installer's Python, not the image's."""
+    """Delete unneeded files; scripts are for the installer's Python, not the image's."""
     shutil.rmtree(folder / "bin", ignore_errors=True)
     for here, folders, files in os.walk(folder):
         metadata = ".dist-info" in here
@@ -61,12 +61,12 @@ def trim(folder: Path) -> None:
 
 
 def kept(name: str) -> bool:
-    """Return True if a running program may use a library's file of this name; licences aside."""
+    """Return True for a file that a running program may use, or a licence."""
     return Path(name).suffix not in DROPPED_SUFFIXES
 
 
 def elf_files(folder: Path) -> list[Path]:
-    """Programs and shared libraries below `folder`, by their first bytes."""
+    """Programs and shared libraries in `folder`, recognized by their first bytes."""
     found = []
     for here, folders, files in os.walk(folder):
         folders.sort()
@@ -81,7 +81,7 @@ def elf_files(folder: Path) -> list[Path]:
 
 
 def strip_symbols(folder: Path, program: str = "strip") -> None:
-    """Drop debugging symbols, most of some compiled modules; nothing is done without binutils."""
+    """Remove debugging symbols, which are most of some modules; do nothing without binutils."""
     files = [str(file) for file in elf_files(folder) if ".so" in file.name]
     if files and (strip := shutil.which(program)):
         subprocess.run(
@@ -90,14 +90,14 @@ def strip_symbols(folder: Path, program: str = "strip") -> None:
 
 
 def compile_folder(folder: Path, at: str) -> bool:
-    """Add bytecode that is never compared with its source: the root file system is read-only."""
+    """Add bytecode that is never checked against its source: the file system is read-only."""
     return bool(
         compileall.compile_dir(
             folder,
             maxlevels=50,
             quiet=1,
             rx=WITHOUT_BYTECODE,
-            # Tracebacks and reproducibility want the path in the image, not the one it is made at.
+            # Use the path in the image, not the build path: for tracebacks and reproducibility.
             stripdir=str(folder),
             prependdir=at,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,

@@ -1,10 +1,10 @@
-"""``make release``: all of a version, in ``dist/``; the same commit gives the same bytes.
+"""``make release``: all files of a release, in ``dist/``; builds are reproducible.
 
 Wheel and source archive, the images, the manifests as single files with the images' tags, the Helm
-chart, the notes, SBOMs and the provenance, and SHA256SUMS over all of them, signed where a key is
-given. Everything is made from an export of the commit, so nothing that lies about gets in, and
-dated by the commit. What else has a say: the Python and the compiled libraries that are installed
-here (``requirements`` pins the latter), and zlib.
+chart, the release notes, SBOMs and the provenance, and SHA256SUMS of all of them, which is signed
+if a key is given. Everything is made from an export of the commit, so that no other files get in,
+and dated by the commit. The result also depends on the installed Python, the installed compiled
+libraries (``requirements`` pins these), and zlib.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ MANIFESTS = {
     "agent-account.yaml": "agent/account",
     "agent-policy.yaml": "agent/policy",
 }
-"""Files of a release, and the folders of ``config/`` that they are made of; folders that stand
-alone are added under their own names."""
+"""Manifests of a release, and the folders of ``config/`` that they are rendered from; standalone
+folders are added under their own names."""
 SBOM = ".cdx.json"
 GZIP_LEVEL = 9
 UNVERSIONED = re.compile(r"\bjobsetpy-(?:manager|agent):(?:latest|dev)\b")
 
 
 class ReleaseError(Exception):
-    """Why there can be no release; says what to do."""
+    """A release is impossible; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """Sources of a release: an export of a commit, or of the working tree as it is."""
+    """Sources of a release: an export of a commit or of the working tree."""
 
     tree: Path
     revision: str
@@ -77,43 +77,43 @@ class Options:
     allow_dirty: bool = False
     parts: Sequence[str] = ()
     key: Path | None = None
-    architectures: Sequence[str] = ()  # of the images; this machine's if none
+    architectures: Sequence[str] = ()  # of the images; empty: this machine's
 
     @property
     def images_for(self) -> Sequence[str]:
-        """The architectures of the images."""
+        """Architectures of the images."""
         return self.architectures or (architecture(),)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the release; the exit status."""
+    """Make the release; return the exit status."""
     parser = argparse.ArgumentParser(description="Make a release, reproducibly.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument(
         "--image-prefix",
         default=os.environ.get("IMAGE_PREFIX", "localhost/"),
-        help="in front of the images' names: a registry and a folder in it ($IMAGE_PREFIX)",
+        help="prefix of the images' names: a registry and a folder in it ($IMAGE_PREFIX)",
     )
     parser.add_argument(
         "--allow-dirty",
         action="store_true",
         default=os.environ.get("ALLOW_DIRTY", "") not in {"", "0"},
-        help="release the working tree as it is, for a trial ($ALLOW_DIRTY=1)",
+        help="release the working tree with uncommitted changes, for a trial ($ALLOW_DIRTY=1)",
     )
     parser.add_argument(
-        "--part", action="append", choices=list(PARTS), help="only this, without SHA256SUMS"
+        "--part", action="append", choices=list(PARTS), help="make only this, without SHA256SUMS"
     )
     parser.add_argument(
         "--key",
         type=Path,
         default=Path(os.environ["SIGN_KEY"]) if os.environ.get("SIGN_KEY") else None,
-        help="a private key in PEM: SHA256SUMS is signed with it ($SIGN_KEY)",
+        help="private key in PEM that signs SHA256SUMS ($SIGN_KEY)",
     )
     parser.add_argument(
         "--arch",
         action="append",
         choices=list(MACHINES),
-        help="of the images; several make an image index besides; default: this machine's",
+        help="of the images; several also make an image index; default: this machine's",
     )
     given = parser.parse_args(argv)
     if given.key and given.part:
@@ -139,12 +139,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def release(options: Options) -> list[Path]:
-    """Make everything and put it into ``options.out``; the files, sorted by name.
+    """Make all files in ``options.out``; return them, sorted by name.
 
-    Files of an earlier release go, as far as its SHA256SUMS names them; others are left alone.
+    Files of an earlier release are deleted if its SHA256SUMS lists them; others are kept.
 
     Raises:
-        ReleaseError: the working tree or the version are not fit for a release.
+        ReleaseError: the working tree or the version does not allow a release.
         FileNotFoundError: something to be copied is not installed here.
         ValueError: the manifests cannot be rendered.
     """
@@ -170,7 +170,7 @@ def release(options: Options) -> list[Path]:
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Tell what is being done and how long it took."""
+    """Print a step and its duration."""
     print(f"== {what}", end="", flush=True)
     begun = time.monotonic()
     try:
@@ -181,11 +181,11 @@ def step(what: str) -> Iterator[None]:
     print(f"  {time.monotonic() - begun:.1f} s", flush=True)
 
 
-# ---- what is released ----------------------------------------------------------------------------
+# ---- sources -------------------------------------------------------------------------------------
 
 
 def git(*words: str) -> bytes:
-    """State of this checkout, by git."""
+    """Return the output of a git command in this checkout."""
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True)
     except FileNotFoundError as error:
@@ -199,14 +199,14 @@ def git(*words: str) -> bytes:
 
 
 def export(tree: Path, *, allow_dirty: bool) -> Commit:
-    """Put the commit's files into the folder ``tree``.
+    """Copy the commit's files to the folder ``tree``.
 
     Args:
-        tree: is made.
-        allow_dirty: take the files as they are, with those that are not committed yet.
+        tree: folder to create.
+        allow_dirty: if true, include uncommitted changes and files.
 
     Raises:
-        ReleaseError: there are changes that are not committed, or the tags tell another version.
+        ReleaseError: there are uncommitted changes, or a tag has another version.
     """
     revision = git("rev-parse", "HEAD").decode().strip()
     changes = git("status", "--porcelain").decode().splitlines()
@@ -226,7 +226,7 @@ def export(tree: Path, *, allow_dirty: bool) -> Commit:
         more = f"\n  and {len(changes) - 10} more" if len(changes) > 10 else ""
         raise ReleaseError(
             f"not everything is committed:\n{shown}{more}\n"
-            "Commit it, or try how it would be: make release ALLOW_DIRTY=1"
+            "Commit the changes, or make a trial release: make release ALLOW_DIRTY=1"
         )
     created = int(git("show", "--no-patch", "--format=%ct", "HEAD"))
     found = re.search(
@@ -252,7 +252,7 @@ def _text(path: Path) -> str:
 
 
 def make_wheel(commit: Commit, _options: Options, out: Path) -> None:
-    """Wheel and source archive; the backend dates entries by SOURCE_DATE_EPOCH."""
+    """Build wheel and source archive; the backend dates entries by SOURCE_DATE_EPOCH."""
     with _environment(SOURCE_DATE_EPOCH=str(commit.created)):
         project.build_wheel(commit.tree, out)
         from hatchling.builders.sdist import SdistBuilder
@@ -262,10 +262,10 @@ def make_wheel(commit: Commit, _options: Options, out: Path) -> None:
 
 
 def make_images(commit: Commit, options: Options, out: Path) -> None:
-    """The images as archives with compressed layers, and lists of their digests.
+    """Write the images as archives with compressed layers, and lists of their digests.
 
-    Of several architectures each has an archive of its own, and all are in one more, under an
-    image index: the digest that manifests want.
+    With several architectures, each has its own archive, and one more archive contains all of them
+    with an image index, whose digest manifests use.
     """
     archives: dict[str, list[Path]] = {name: [] for name in project.NAMES}
     wheel = next(out.glob("*.whl"), None)
@@ -296,7 +296,7 @@ def make_images(commit: Commit, options: Options, out: Path) -> None:
 
 
 def sysroot_of(arch: str) -> Sysroot | None:
-    """Sources of images for another architecture than this machine's."""
+    """Return the sources of images for an architecture other than this machine's."""
     return None if arch == architecture() else Sysroot.of(arch)
 
 
@@ -313,14 +313,14 @@ def make_manifests(commit: Commit, options: Options, out: Path) -> None:
         text = to_yaml(sorted(render(folder, images=images), key=rank))
         if left := UNVERSIONED.findall(text):
             raise ReleaseError(
-                f"{name} still names {left[0]}: tell the place to config/*/image_fields.yaml"
+                f"{name} still names {left[0]}: add its field to config/*/image_fields.yaml"
             )
-        header = f"# jobsetpy {commit.version}, of config/{folder.relative_to(config)}\n"
+        header = f"# jobsetpy {commit.version}, from config/{folder.relative_to(config)}\n"
         _write(out / name, header + text)
 
 
 def standing_alone(config: Path) -> dict[str, Path]:
-    """The kustomizations that are neither components nor what others are built on, by file name."""
+    """Kustomizations that are neither components nor bases of others, by file name."""
     found, used = set(), set()
     for path in config.rglob("kustomization.yaml"):
         text = yaml.safe_load(_text(path))
@@ -333,7 +333,7 @@ def standing_alone(config: Path) -> dict[str, Path]:
 
 
 def rank(document: dict[str, Any]) -> int:
-    """Namespaces and definitions before what needs them, webhooks after those who serve them."""
+    """Sort namespaces and CRDs before objects that need them, webhooks after their servers."""
     kind = document["kind"]
     if kind in {"Namespace", "CustomResourceDefinition"}:
         return -2 if kind == "Namespace" else -1
@@ -341,7 +341,7 @@ def rank(document: dict[str, Any]) -> int:
 
 
 def to_yaml(documents: Sequence[dict[str, Any]]) -> str:
-    """One file of several documents, in the order of their fields as they were written."""
+    """Return several documents as one file; the order of fields is kept."""
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     dumper = type("Dumper", (base,), {"ignore_aliases": lambda *_: True})
     text: str = yaml.dump_all(
@@ -351,7 +351,7 @@ def to_yaml(documents: Sequence[dict[str, Any]]) -> str:
 
 
 def make_chart(commit: Commit, _options: Options, out: Path) -> None:
-    """The Helm chart's package; its name tells it from the source archive."""
+    """Package the Helm chart; its file name differs from that of the source archive."""
     folder = commit.tree / "charts" / project.PACKAGE
     if not folder.exists():
         return
@@ -360,7 +360,7 @@ def make_chart(commit: Commit, _options: Options, out: Path) -> None:
         if chart.get(key) != commit.version:
             raise ReleaseError(
                 f"charts/{project.PACKAGE}/Chart.yaml has {key} {chart.get(key)}, the package is "
-                f"{commit.version}: set both alike, and commit"
+                f"{commit.version}: set both to the same version, and commit"
             )
     ignore = folder / ".helmignore"
     patterns = [
@@ -378,7 +378,7 @@ def make_chart(commit: Commit, _options: Options, out: Path) -> None:
 
 
 def packed(entries: dict[str, bytes], created: int) -> bytes:
-    """A compressed tar file of these entries, all dated alike."""
+    """Write a compressed tar file of these entries, all with the same date."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name, data in entries.items():
@@ -406,7 +406,7 @@ def make_notes(commit: Commit, _options: Options, out: Path) -> None:
 
 
 def make_sbom(commit: Commit, _options: Options, out: Path) -> None:
-    """An SBOM for the wheel and for each image that is there."""
+    """Write an SBOM for the wheel and for each image that was made."""
     from cyclonedx.model.component import ComponentType
 
     requirements = commit.tree / "requirements"
@@ -423,7 +423,7 @@ def make_sbom(commit: Commit, _options: Options, out: Path) -> None:
 
 
 def images(out: Path) -> Iterator[tuple[str, Path]]:
-    """The images that were made, by name."""
+    """Return the images that were made, by name."""
     for name in project.NAMES:
         for archive in sorted(out.glob(f"{project.PACKAGE}-{name}-*-linux-*.tar")):
             yield name, archive
@@ -481,7 +481,7 @@ PARTS: dict[str, Callable[[Commit, Options, Path], None]] = {
 
 
 def write_sums(folder: Path) -> None:
-    """SHA256SUMS, as ``sha256sum --check`` reads it."""
+    """Write SHA256SUMS, in the format of ``sha256sum --check``."""
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
         for path in sorted(folder.iterdir())
@@ -490,7 +490,7 @@ def write_sums(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Delete what an earlier release left here."""
+    """Delete the files of an earlier release."""
     sums = folder / SUMS
     if sums.exists():
         for line in _text(sums).splitlines():

@@ -44,7 +44,7 @@ PINNED = "jobsetpy:pinned-sha256"
 
 
 class Released(Protocol):
-    """A release, as far as an SBOM describes it."""
+    """Properties of a release that an SBOM describes."""
 
     @property
     def version(self) -> str: ...
@@ -55,7 +55,7 @@ class Released(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """One thing that something else is made of."""
+    """A component of an artifact."""
 
     name: str
     version: str
@@ -67,7 +67,7 @@ class Material:
 
     @property
     def component(self) -> Component:
-        """It, in an SBOM."""
+        """Return the component as an SBOM entry."""
         component = Component(
             name=self.name,
             version=self.version,
@@ -87,7 +87,7 @@ class Material:
 
 
 def sha256(digest: str) -> HashType:
-    """A hash as SBOMs have it."""
+    """Return a hash in the format of SBOMs."""
     return HashType(alg=HashAlgorithm.SHA_256, content=digest)
 
 
@@ -98,11 +98,11 @@ def _licence(text: str) -> Any:
     return made.make_from_string(text)
 
 
-# ---- what things are made of ---------------------------------------------------------------------
+# ---- components ----------------------------------------------------------------------------------
 
 
 def pinned_hashes(requirements: Path) -> dict[str, tuple[str, list[str]]]:
-    """Version and SHA-256 values of the archives, by name, that a file of requirements allows."""
+    """Version, and SHA-256 values of allowed archives, of each name in a file of requirements."""
     wanted = {canonicalize_name(need.name): need for need in pins(requirements)}
     found = {}
     for entry in re.split(r"\n(?=\S)", requirements.read_text().strip()):
@@ -129,7 +129,7 @@ def of_requirements(requirements: Path, required: Path) -> list[Material]:
 
 
 Owner = Callable[[str], tuple[str, str, str] | None]
-"""Name, version and architecture of the Debian package that a file is from, by its path."""
+"""Name, version and architecture of the Debian package of a file, by its path."""
 
 
 def of_image(
@@ -138,13 +138,13 @@ def of_image(
     """Return an image's components: distributions, the interpreter, system libraries.
 
     Args:
-        archive: as ``hack.images`` writes it.
-        requirements: what was to be in it.
-        python: the interpreter that was put in.
-        owner: tells whose its shared libraries are; this system's packages if absent.
+        archive: image archive, as ``hack.images`` writes it.
+        requirements: file with the pinned requirements of the image.
+        python: the interpreter of the image.
+        owner: function from a shared library to its package; default: this system's packages.
 
     Raises:
-        ValueError: it has a distribution that is not pinned.
+        ValueError: the image contains a distribution that is not pinned.
     """
     _, files = read(archive)
     allowed = pinned_hashes(requirements)
@@ -184,11 +184,11 @@ def licence_of(said: email.message.Message) -> str:
 
 
 def of_debian(files: Mapping[str, str], owner: Owner | None = None) -> list[Material]:
-    """The packages that files come from; a file without one stands for itself.
+    """Return the packages of files; a file without a package is its own component.
 
     Args:
         files: SHA-256 in the image, by path without the leading slash.
-        owner: tells whose they are; this system's packages if absent.
+        owner: function from a file to its package; default: this system's packages.
     """
     by_package: dict[tuple[str, str, str], dict[str, str]] = {}
     for path, digest in files.items():
@@ -255,7 +255,7 @@ def of_python(program: Path, root: Path = Path("/"), owner: Owner | None = None)
 
 
 def of_tools(names: Iterable[str]) -> list[Material]:
-    """Compilers and the like that have a say in the bytes, as far as they are installed."""
+    """Return the installed tools, such as compilers, that affect the output."""
     found = [Path(path).resolve() for name in names if (path := shutil.which(name))]
     return of_debian({str(path).lstrip("/"): _sha256(path.read_bytes()) for path in found})
 
@@ -269,13 +269,13 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# ---- what is written -----------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------
 
 
 def sbom(
     subject: Path, kind: ComponentType, released: Released, made_of: Sequence[Material]
 ) -> str:
-    """The SBOM of a file, as CycloneDX's JSON."""
+    """Return the SBOM of a file in CycloneDX's JSON format."""
     digest = _sha256(subject.read_bytes())
     purl = PackageURL("pypi", name=PACKAGE, version=released.version)
     whole = Component(
@@ -304,14 +304,14 @@ def provenance(
     inputs: Mapping[str, str],
     made_of: Iterable[Material],
 ) -> str:
-    """How files came to be, as an in-toto statement with SLSA's predicate.
+    """Return the provenance of files, as an in-toto statement with SLSA's predicate.
 
     Args:
         subjects: the files.
         revision: the commit.
-        parameters: what the caller chose.
-        inputs: SHA-256 of the commit's files that say what goes in, by path.
-        made_of: what they consist of, and what made them.
+        parameters: options of the caller.
+        inputs: SHA-256 of the commit's files that define the contents, by path.
+        made_of: components, and the tools that made them.
     """
     materials: dict[str, dict[str, Any]] = {}
     for each in made_of:

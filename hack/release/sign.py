@@ -28,10 +28,10 @@ class Signer:
 
     @classmethod
     def of(cls, path: Path) -> Signer:
-        """The key of a file.
+        """Read a private key from a file.
 
         Raises:
-            ValueError: it is no key, of another kind, or has another passphrase.
+            ValueError: the file has no key, an unsupported kind of key, or another passphrase.
         """
         password = os.environ.get(PASSWORD)
         try:
@@ -45,7 +45,7 @@ class Signer:
         raise ValueError(f"{path}: {type(key).__name__}; use EC, RSA or Ed25519")
 
     def signature(self, data: bytes) -> str:
-        """The signature of ``data`` in base64, one line."""
+        """Return the signature of ``data`` in base64, one line."""
         if isinstance(self.key, ec.EllipticCurvePrivateKey):
             made = self.key.sign(data, ec.ECDSA(SHA256()))
         elif isinstance(self.key, rsa.RSAPrivateKey):

@@ -1,5 +1,5 @@
-// The controller of bench/library.py on controller-runtime, as its users write one: each ConfigMap
-// of a namespace gets an annotation that says what its data says.
+// The controller of bench/library.py on controller-runtime, in its usual style: each ConfigMap of a
+// namespace gets an annotation with a value from its data.
 package main
 
 import (

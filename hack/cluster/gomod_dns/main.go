@@ -1,5 +1,5 @@
-// A DNS server for clusters of tests: CoreDNS with the few plugins that its Corefile there names,
-// which builds in a fraction of the time of the whole.
+// A DNS server for test clusters: CoreDNS with only the plugins that its Corefile uses, which builds
+// in a fraction of the time of all plugins.
 package main
 
 import (

@@ -4,7 +4,7 @@ from jobsetpy import __version__
 
 project = "jobsetpy"
 author = "The jobsetpy authors"
-copyright = author  # noqa: A001 - its name there
+copyright = author  # noqa: A001 - the name of Sphinx's setting
 version = release = __version__
 
 extensions = [
@@ -14,9 +14,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
 ]
-# Links to headings are those of GitHub's.
+# Headings have the same anchors as on GitHub.
 myst_heading_anchors = 4
-# Blocks that are drawn, by hack/docs/site/sequence.py.
+# Blocks that hack/docs/site/sequence.py draws.
 myst_fence_as_directive = ["mermaid"]
 
 autodoc_member_order = "alphabetical"

@@ -1,7 +1,7 @@
-"""Sequence diagrams on the site: drawn when it is built, so that pages need no script.
+"""Sequence diagrams, drawn when the site is built, so that pages need no script.
 
-Pages have them as ``mermaid`` blocks, which GitHub draws. This knows the part of that notation that
-they use (participants, messages, notes, ``par`` with ``and``), and refuses the rest.
+Pages have ``mermaid`` blocks, which GitHub draws. This module supports the part of that notation
+that they use (participants, messages, notes, ``par`` with ``and``), and refuses the rest.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _NOTE: Final = re.compile(r"Note over (\w+)(?:,(\w+))?: (.+)")
 
 
 class DiagramError(ValueError):
-    """A line that is no diagram's."""
+    """A line is not supported in diagrams."""
 
 
 class Picture(NamedTuple):
-    """Elements drawn so far.
+    """A diagram in progress.
 
     Args:
-        parts: elements of SVG.
-        columns: middle of each participant's column, by its short name.
+        parts: SVG elements.
+        columns: participant's short name to the middle of its column.
     """
 
     parts: list[str]
@@ -37,10 +37,10 @@ class Picture(NamedTuple):
 
 
 def svg(lines: Sequence[str]) -> str:
-    """A diagram.
+    """Return a diagram as SVG.
 
     Raises:
-        DiagramError: a line is not understood.
+        DiagramError: a line is not supported.
     """
     first, *rest = [line.strip() for line in lines if line.strip()]
     if first != "sequenceDiagram":
@@ -72,7 +72,7 @@ def svg(lines: Sequence[str]) -> str:
 
 
 def _drawn(line: str, y: float, picture: Picture, width: int) -> float:
-    """Draw a line of the diagram at a height; the height below it."""
+    """Draw a line of the diagram at a height; return the height below it."""
     if found := _MESSAGE.fullmatch(line):
         sender, dashes, receiver, text = found.groups()
         return _message(picture, sender, receiver, text, y, dashed=dashes == "--")
@@ -135,7 +135,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
 
 
 def _wrapped(text: str, width: float) -> list[str]:
-    """Words in lines that are no wider."""
+    """Split a text into lines that are no wider."""
     lines = [""]
     for word in text.strip().strip('"').split():
         longer = f"{lines[-1]} {word}".strip()
@@ -147,7 +147,7 @@ def _wrapped(text: str, width: float) -> list[str]:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """As an extension of Sphinx: the directive ``mermaid``."""
+    """Register the directive ``mermaid`` in Sphinx."""
     from docutils import nodes
     from docutils.parsers.rst import Directive
 

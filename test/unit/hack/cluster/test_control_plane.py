@@ -63,7 +63,7 @@ def test_all_components_are_started_by_the_command_line(state):
     try:
         again = tool("up", "--name", "cli")
         assert again.returncode == 1
-        assert "there already" in again.stderr
+        assert "already exists" in again.stderr
         status = tool("status", "--name", "cli")
         assert status.returncode == 0, status.stdout
         assert "kube-scheduler" in status.stdout

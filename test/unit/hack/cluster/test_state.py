@@ -11,7 +11,7 @@ from hack.cluster._cli import main
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "a" * 41, "a b"])
 def test_names_that_could_leave_the_folder_are_refused(name):
     """A name is used for a folder, a cgroup and a context."""
-    with pytest.raises(ClusterError, match="no good name"):
+    with pytest.raises(ClusterError, match="invalid name"):
         _state.check_name(name)
 
 

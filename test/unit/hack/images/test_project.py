@@ -237,7 +237,7 @@ def test_archives_are_compared_by_their_content(tmp_path):
     assert list(compare.differences(ours, other)) == [
         "Cmd: [] here, ['x'] there",
         "User: 1:1 here, 2:2 there",
-        "app/a: other contents",
+        "app/a: contents differ",
         "app/b: only here",
         "app/c: only there",
     ]

@@ -310,7 +310,7 @@ def test_uncommitted_files_are_refused_or_marked(clone, tmp_path, monkeypatch, c
         ("CHANGELOG.md", "## ", "## 0.0 was ", "notes", "CHANGELOG.md has neither"),
         ("src/jobsetpy/__init__.py", "__version__", "_version", "notes", "no line __version__"),
         ("src/jobsetpy/__init__.py", VERSION, "7.0", "notes", "move the tag"),
-        ("charts/jobsetpy/Chart.yaml", VERSION, "7.0", "chart", "set both alike"),
+        ("charts/jobsetpy/Chart.yaml", VERSION, "7.0", "chart", "set both to the same version"),
         ("config/manager/manager.yaml", "args:", "x: 'jobsetpy-agent:dev'\n        args:",
          "manifests", "install.yaml still names jobsetpy-agent:dev"),
     ],

@@ -25,7 +25,7 @@ var (
 )
 
 type WebAppSpec struct {
-	// Such as shop:1.2.
+	// Reference of the image, such as shop:1.2.
 	Image string `json:"image"`
 	Size  int32  `json:"size,omitempty"`
 }
