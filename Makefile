@@ -21,7 +21,7 @@ PIN := --generate-hashes --no-header --no-annotate --python-version 3.11 --unive
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 # ---- set-up ---------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Record, on a real cluster, the data for the documentation of ``kubectl jobset``.
 
-    record_plugin.py            write hack/docs/recorded, then docs/images and
-    docs/how-to/kubectl.md record_plugin.py NAME...    only some: commands, sidecar, supervised
+    record_plugin.py            write hack/docs/recorded, docs/images and docs/how-to/kubectl.md
+    record_plugin.py NAME...    only some: commands, sidecar, supervised
 
 Sixteen real pods restart in place three times, with the agent as sidecar and as the worker's
 parent; the other commands run for four pods, and for some that find no node. The parts of the API
