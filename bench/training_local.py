@@ -28,7 +28,7 @@ from pathlib import Path
 
 from bench.common import ROOT, say, spread
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.reconcilers.restart_in_place.launchers import translate
+from jobsetpy.reconcilers.restart_in_place.launchers.launchers import translate
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support.agents.training_kit import Training
 from support.cluster.manager_process import free_port

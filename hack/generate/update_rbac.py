@@ -49,7 +49,7 @@ class Generated:
 
 
 GROUP_RBAC = frozenset({"roles", "rolebindings"})
-SUCCESSORS = "jobsetpy.reconcilers.restart_in_place.successor_pods"
+SUCCESSORS = "jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler"
 CONTROLLERS = ("jobsetpy.reconcilers.*", "jobsetpy.controller.*")
 ROLES = (
     Generated(

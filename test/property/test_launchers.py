@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.reconcilers.restart_in_place.launchers import MAX_PROCESSES, translate
+from jobsetpy.reconcilers.restart_in_place.launchers.launchers import MAX_PROCESSES, translate
 from jobsetpy.reconcilers.restart_in_place.validation.launchers import advice
 
 WORDS = st.sampled_from([

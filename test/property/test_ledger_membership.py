@@ -14,7 +14,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.client import Client
 from jobsetpy.informers import SharedInformer, WatchOptions
-from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.rules.membership import attempt_of
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 from jobsetpy.testing import World

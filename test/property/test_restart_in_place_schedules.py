@@ -94,7 +94,7 @@ def test_broken_agent_is_found(monkeypatch, method, broken):
 def test_manager_that_counts_wrongly_is_found(monkeypatch):
     """It lifts the barrier when one pod has not reached it."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.barrier.expected_pods", lambda _jobset: 1
+        "jobsetpy.reconcilers.restart_in_place.epochs.barrier.expected_pods", lambda _jobset: 1
     )
 
     world = World("supervisor", jobs=1, pods=2)
@@ -106,7 +106,7 @@ def test_manager_that_counts_wrongly_is_found(monkeypatch):
 def test_manager_that_ignores_doubles_is_found(monkeypatch):
     """It counts two pods of one index as two of the group."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.pod_counts.JobCounts.doubled", lambda *_: 0
+        "jobsetpy.reconcilers.restart_in_place.observed.job_counts.JobCounts.doubled", lambda *_: 0
     )
 
     with pytest.raises(AssertionError, match=r"both run|never came to"):
@@ -161,12 +161,12 @@ def test_manager_that_charges_all_containers_is_found(monkeypatch, moves):
     if moves is World.harmless:
         all_containers = frozenset({"worker", "agent", "mesh"})
         monkeypatch.setattr(
-            "jobsetpy.reconcilers.restart_in_place.limits.charged_containers",
+            "jobsetpy.reconcilers.restart_in_place.epochs.other_limits.charged_containers",
             lambda *_: all_containers,
         )
     else:
         monkeypatch.setattr(
-            "jobsetpy.reconcilers.restart_in_place.ledger.failed_since",
+            "jobsetpy.reconcilers.restart_in_place.observed.ledger.failed_since",
             lambda old, new: new.status.restarts,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobsetpy.reconcilers.restart_in_place.job_seats import SeatPod
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatPod
 from support.restarts import seat_explorer
 from support.restarts.seat_explorer import Explorer, Shape, Violation, walk
 
@@ -127,7 +127,8 @@ def fresh_decisions() -> Iterator[None]:
 def test_manager_that_counts_parked_pods_is_found(monkeypatch):
     """A pod without a seat would open the next epoch."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.seat_counts.JobSeats.parks", lambda *_: False
+        "jobsetpy.reconcilers.restart_in_place.observed.spare_counts.JobSeats.parks",
+        lambda *_: False,
     )
 
     with pytest.raises(Violation, match="a restart without a fault"):

@@ -39,8 +39,8 @@ RESTART_CAUSE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-cause"
 PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/progress"
 FIRST_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/first-progress"
 """Reports of supervisors about their worker's last run, with the epoch: its failure (format in
-``reconcilers.restart_in_place.reports``), the last step that it reported, and the first step with
-the seconds from the start of the run."""
+``reconcilers.restart_in_place.failures.reports``), the last step that it reported, and the first
+step with the seconds from the start of the run."""
 SLOW_PATCH_ANNOTATION: Final = "jobset.sigs.k8s.io/slow-patch"
 """Report of an agent that waits for a slow API server before it starts its worker: the epoch, and
 the seconds that the last patch took. It is removed once the worker may start."""
@@ -115,7 +115,7 @@ HEARTBEAT_PORT: Final = 29400
 """UDP port of the heartbeats; below the ports of ``MASTER_PORT``."""
 UNHEARD_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-unheard"
 """Report of a supervisor about neighbours that send no heartbeats (format in
-``reconcilers.restart_in_place.heartbeat_report``)."""
+``reconcilers.restart_in_place.detection.heartbeat_report``)."""
 REPLACE_DELETED_ANNOTATION: Final = "jobset.sigs.k8s.io/replace-deleted-pods"
 """On a JobSet that does not restart in place, ``Immediately`` or ``AfterBackoff``, the default:
 time at which its Jobs replace deleted pods."""

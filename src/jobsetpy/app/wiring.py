@@ -218,14 +218,18 @@ def add_jobset_controllers(
 def _add_restart_in_place(
     manager: Manager, configuration: Configuration, backoff: RestartBackoff
 ) -> None:
-    from jobsetpy.reconcilers.restart_in_place import leaving_pods, reconciler, successor_pods
-    from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
+    from jobsetpy.reconcilers.restart_in_place import reconciler
+    from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
+    from jobsetpy.reconcilers.restart_in_place.replacing import (
+        successors_reconciler,
+        uncounted_reconciler,
+    )
 
     make, nodes = configuration.make, configuration.make(NodeMemory)
     settings = make(reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes)
     reconciler.setup(manager, settings)
-    leaving_pods.setup(manager)
-    successor_pods.setup(manager, make(successor_pods.SuccessorSettings, nodes=nodes))
+    uncounted_reconciler.setup(manager)
+    successors_reconciler.setup(manager, make(successors_reconciler.SuccessorSettings, nodes=nodes))
 
 
 def webhook_settings(

@@ -14,7 +14,7 @@ from jobsetpy.api import keys
 from jobsetpy.kubectl import manifests
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import OWN_NAMES
-from jobsetpy.reconcilers.restart_in_place.launchers import Translation
+from jobsetpy.reconcilers.restart_in_place.launchers.launchers import Translation
 from jobsetpy.reconcilers.restart_in_place.validation.launchers import translation_of
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child, objects, text

@@ -39,13 +39,13 @@ from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import typed
 from jobsetpy.reconcilers.coscheduling.plan import GangMemory, ObservedGangs, plan_coscheduling
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
-from jobsetpy.reconcilers.restart_in_place.barrier_report import parked_uids
-from jobsetpy.reconcilers.restart_in_place.job_seats import READY
-from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.failures.reports import epoch_of
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
-from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
-from jobsetpy.reconcilers.restart_in_place.state import EpochState
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import READY
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import parked_uids
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.agent_containers import (

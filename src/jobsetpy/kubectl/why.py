@@ -19,7 +19,7 @@ from jobsetpy.kubectl.objects import (
     owned,
     waiting_containers,
 )
-from jobsetpy.reconcilers.restart_in_place import pod_backoff
+from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 
 MAX_NAMED: Final = 3
 
@@ -221,8 +221,8 @@ def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     if not failures:
         return []
     by_index = job["spec"].get("backoffLimitPerIndex") is not None
-    delay = pod_backoff.MAX_S if by_index else pod_backoff.delay_s(failures)
-    beginning = pod_backoff.counts(failures)
+    delay = replacement_delay.MAX_S if by_index else replacement_delay.delay_s(failures)
+    beginning = replacement_delay.counts(failures)
     ends = [at for pod in owned(pods, {job["metadata"]["uid"]}) if (at := _failed_at(pod))]
     if by_index or not ends:
         return [f"{name}: {beginning} and waits for up to {delay:g} s after the latest failure."]
@@ -329,13 +329,13 @@ def _suspect_nodes(jobset: Json, now: datetime) -> list[str]:
     import msgspec
 
     from jobsetpy.api.jobset import RestartRecord
-    from jobsetpy.reconcilers.restart_in_place import node_memory
+    from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
 
-    settings = node_memory.NodeMemory()
+    settings = bad_nodes.NodeMemory()
     known = tuple(msgspec.convert(each, RestartRecord) for each in _history(jobset))
     return [
-        _sentence(_capital(node_memory.explain(node, count, settings)))
-        for node, count in node_memory.suspects(known, now, settings).items()
+        _sentence(_capital(bad_nodes.explain(node, count, settings)))
+        for node, count in bad_nodes.suspects(known, now, settings).items()
     ]
 
 
@@ -346,7 +346,10 @@ def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
     }
     if not any(texts.values()):
         return []
-    from jobsetpy.reconcilers.restart_in_place.heartbeat_report import BLOCKED, parse_report
+    from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
+        BLOCKED,
+        parse_report,
+    )
 
     epoch = (jobset.get("status") or {}).get("syncedEpoch")
     known = {name: report for name, text in texts.items() if (report := parse_report(text))}

@@ -12,8 +12,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
-from jobsetpy.reconcilers.restart_in_place.successor_body import successor_body
-from jobsetpy.reconcilers.restart_in_place.successors import Successor
+from jobsetpy.reconcilers.restart_in_place.replacing.successor_pod import successor_body
+from jobsetpy.reconcilers.restart_in_place.replacing.successors import Successor
 from jobsetpy.reconcilers.rules.json_tree import child
 from support import patience
 from support.restarts.played_group import managed_group

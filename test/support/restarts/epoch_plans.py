@@ -8,9 +8,13 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal
-from jobsetpy.reconcilers.restart_in_place.failures import Failure
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
+    Histogram,
+    Observations,
+    ObservedEpochs,
+)
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

@@ -29,8 +29,8 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
-from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods
-from jobsetpy.reconcilers.restart_in_place.budget import account
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import account
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceReconciler,
     RestartInPlaceSettings,

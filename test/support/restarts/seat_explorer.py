@@ -28,10 +28,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
-from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.steps.waiting import has_missing_pods
 from jobsetpy.testing.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP

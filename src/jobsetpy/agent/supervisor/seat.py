@@ -1,9 +1,9 @@
 """Seat of a pod in a JobSet with spares: whose work its worker does, decided at each lift.
 
 The manager publishes the assignment in the write that lifts the barrier (see
-``reconcilers.restart_in_place.seats``): entries for seats that are held by another pod than that
-with their completion index, and for Jobs whose seats are held by another Job. A pod without a seat
-is parked: it joins the next epoch, prepares its standby process, and waits.
+``reconcilers.restart_in_place.spares.assign_jobs``): entries for seats that are held by another pod
+than that with their completion index, and for Jobs whose seats are held by another Job. A pod
+without a seat is parked: it joins the next epoch, prepares its standby process, and waits.
 """
 
 from __future__ import annotations

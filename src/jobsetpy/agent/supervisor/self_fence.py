@@ -40,7 +40,7 @@ SLACK_S: Final = 0.5
 
 LAST_CALL_S: Final = 1.0
 """Seconds for which the manager waits for a missing pod before its seat is given to a spare
-(``reconcilers.restart_in_place.seats``)."""
+(``reconcilers.restart_in_place.spares.assign_jobs``)."""
 
 ASK_AFTER: Final = 0.5
 ANSWER: Final = 0.35

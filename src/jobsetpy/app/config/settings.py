@@ -54,8 +54,8 @@ _CLASSES: Final = {
     "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
     "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes.reconciler",
     "ManagerSettings": "jobsetpy.manager",
-    "NodeMemory": "jobsetpy.reconcilers.restart_in_place.node_memory",
-    "SuccessorSettings": "jobsetpy.reconcilers.restart_in_place.successor_pods",
+    "NodeMemory": "jobsetpy.reconcilers.restart_in_place.failures.bad_nodes",
+    "SuccessorSettings": "jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler",
     "SchedulerFields": "jobsetpy.reconcilers.coscheduling.backends",
     "RestartInPlaceSettings": "jobsetpy.reconcilers.restart_in_place.reconciler",
     "RestartBackoff": "jobsetpy.reconcilers.rules.backoff",
@@ -116,13 +116,13 @@ def _backend_check(name: str) -> Sequence[str]:
 
 
 def _avoidance_check(name: str) -> Sequence[str]:
-    from jobsetpy.reconcilers.restart_in_place.node_memory import AVOIDANCE
+    from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import AVOIDANCE
 
     return () if name in AVOIDANCE else (f"{name!r}: must be one of {', '.join(AVOIDANCE)}",)
 
 
 def _node_failures_check(count: int) -> Sequence[str]:
-    from jobsetpy.reconcilers.restart_in_place.node_memory import MAX_FAILURES
+    from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import MAX_FAILURES
 
     return () if 0 <= count <= MAX_FAILURES else (f"must be from 0 to {MAX_FAILURES}",)
 

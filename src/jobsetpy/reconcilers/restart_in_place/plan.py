@@ -14,19 +14,21 @@ import attrs
 
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.restart_in_place import attempts, missing, silence, transition
-from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
-from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
-from jobsetpy.reconcilers.restart_in_place.decision import (
+from jobsetpy.reconcilers.restart_in_place.detection import silence
+from jobsetpy.reconcilers.restart_in_place.detection.early import find_cause
+from jobsetpy.reconcilers.restart_in_place.epochs import go_agents
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import takes_part
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import is_waiting
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     EpochDecision,
     decide_epochs,
     needs_decision,
 )
-from jobsetpy.reconcilers.restart_in_place.detection import find_cause
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
-from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
-from jobsetpy.reconcilers.restart_in_place.texts import conditions_to_clear, invalid_notices
+from jobsetpy.reconcilers.restart_in_place.epochs.seating import seconds_waited, suspect_nodes
+from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear, invalid_notices
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.steps import transition, waiting
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
@@ -38,18 +40,18 @@ def needs_plan(jobset: JobSet, pods: Histogram, memory: EpochState) -> bool:
 
     The JobSet's own events cause plans too, which detect changes that are not visible here yet.
     """
-    if not takes_part(jobset) or attempts.managed_by_go_controller(jobset, pods):
+    if not takes_part(jobset) or go_agents.managed_by_go_controller(jobset, pods):
         return False
     status, notes = jobset.status, pods.notes
-    if attempts.adopt_go_controller_state(jobset, pods) is not None:
+    if go_agents.adopt_go_controller_state(jobset, pods) is not None:
         return True
     if status.synced_epoch > status.deprecated_epoch and (
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
         return True
-    if notes.invalid != memory.invalid or bool(pods.slow) is not missing.reports_slowness(jobset):
+    if notes.invalid != memory.invalid or bool(pods.slow) is not waiting.reports_slowness(jobset):
         return True
-    lacking = missing.has_missing_pods(jobset, pods)
+    lacking = waiting.has_missing_pods(jobset, pods)
     if lacking is not (memory.lacking_since is not None):
         return True
     return needs_decision(jobset, pods, memory.cause)
@@ -88,7 +90,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     unheard = silence.unheard_events(jobset, quiet, decision)
     notices = invalid_notices(observed, memory)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
-    lacking = missing.has_missing_pods(jobset, pods)
+    lacking = waiting.has_missing_pods(jobset, pods)
     memory = attrs.evolve(
         _observed_state(observed, memory, pace),
         lacking_since=memory.lacking_since if lacking else None,
@@ -110,23 +112,23 @@ def _follow(
     elif not decision.empty:
         plan = transition.plan_transition(observed, decision, memory, now)
     elif decision.wait_s:
-        plan = missing.plan_backoff(observed, decision.wait_s, memory, now)
+        plan = waiting.plan_backoff(observed, decision.wait_s, memory, now)
     elif is_waiting(jobset.status, pods.epochs):
-        plan = missing.plan_gathering(observed, memory, now, decision.call_s)
-    elif missing.has_missing_pods(jobset, pods):
-        plan = missing.plan_missing(observed, memory, pace, now)
+        plan = waiting.plan_gathering(observed, memory, now, decision.call_s)
+    elif waiting.has_missing_pods(jobset, pods):
+        plan = waiting.plan_missing(observed, memory, pace, now)
     else:
-        plan = missing.plan_complete(jobset, pods, memory, now)
+        plan = waiting.plan_complete(jobset, pods, memory, now)
     return plan
 
 
 def _without_decision(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan | None:
     """Return the plan for a JobSet about which nothing is to be decided now; ``None`` otherwise."""
     jobset = observed.jobset
-    part = takes_part(jobset) and not attempts.managed_by_go_controller(jobset, observed.pods)
+    part = takes_part(jobset) and not go_agents.managed_by_go_controller(jobset, observed.pods)
     if part and observed.wait_s > 0:
         return EpochPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
-    status = attempts.adopt_go_controller_state(jobset, observed.pods)
+    status = go_agents.adopt_go_controller_state(jobset, observed.pods)
     if status is not None:
         draft = StatusDraft(jobset.status, now.wall)
         draft.status = status

@@ -19,7 +19,7 @@ from jobsetpy.agent.supervisor.self_fence import (
 )
 from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.errors import TransportError
-from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import CALLS
 
 pytestmark = pytest.mark.looptime
 

@@ -19,9 +19,9 @@ from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
-from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
+from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
-from jobsetpy.reconcilers.restart_in_place.successor_pods import SuccessorSettings
+from jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler import SuccessorSettings
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.features import gate_names
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus
-from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods
-from jobsetpy.reconcilers.restart_in_place.budget import account
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import account
 from jobsetpy.reconcilers.rules.restart_budget import spent
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
 

@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     process_variables,
     standby_variables,
 )
-from jobsetpy.reconcilers.restart_in_place.job_rules import ENDING_ACTIONS
+from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import ENDING_ACTIONS
 from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, is_seconds, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, required
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, objects, text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.leaving import AFTER_BACKOFF, IMMEDIATELY
+from jobsetpy.reconcilers.restart_in_place.replacing.uncounted import AFTER_BACKOFF, IMMEDIATELY
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.launchers import Translation, translate
+from jobsetpy.reconcilers.restart_in_place.launchers.launchers import Translation, translate
 from jobsetpy.reconcilers.rules.agent_containers import jobs_in_place, supervised
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldWarning

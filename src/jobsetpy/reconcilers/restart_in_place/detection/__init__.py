@@ -1,0 +1,1 @@
+"""Early detection of failures, and of pods whose heartbeats are missing."""

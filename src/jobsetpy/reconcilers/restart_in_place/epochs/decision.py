@@ -1,0 +1,286 @@
+"""Decision on restarts in place and on lifting the barrier (KEP-467).
+
+It needs only a histogram of epochs, never the pods themselves. ``barrier`` has the rule of the
+epochs, ``budget`` that of ``maxRestarts``, ``limits`` the other reasons to give up, ``seating`` the
+use of spares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import inf
+from typing import Final
+
+import attrs
+
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
+from jobsetpy.reconcilers.restart_in_place.epochs import barrier, other_limits, seating, texts
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import next_epoch
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, account, over_budget
+from jobsetpy.reconcilers.restart_in_place.epochs.record import on_crash, on_deprecate, on_sync
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Seating
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules import restart_budget
+from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+
+
+@attrs.frozen
+class EpochDecision:
+    """Changes of the status.
+
+    Args:
+        synced: new ``syncedEpoch``, or ``None`` to leave it.
+        deprecated: new ``deprecatedEpoch``, or ``None`` to leave it.
+        record: new ``inPlaceRestart``, or ``None`` to leave it.
+        conditions: conditions to set, by the update rule of conditions, without events.
+        failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
+            has an event of its own.
+        charge: charge of the restart that begins, if running pods restart, or of the epoch that is
+            synced.
+        events: further events once the change is stored.
+        pacing: new ``restartPacing``, or ``None`` to leave it.
+        wait_s: seconds that workers have to wait although all pods have arrived.
+        call_s: seconds until spares take over the seats of missing pods.
+        seats_taken: number of seats that spares take over.
+    """
+
+    synced: int | None = None
+    deprecated: int | None = None
+    record: InPlaceRestartStatus | None = None
+    conditions: tuple[cond.DesiredCondition, ...] = ()
+    failed: cond.DesiredCondition | None = None
+    charge: EpochCharge | None = None
+    events: tuple[EmitEvent, ...] = ()
+    pacing: RestartPacing | None = None
+    wait_s: float = 0.0
+    call_s: float = 0.0
+    seats_taken: int = 0
+
+    @property
+    def restart(self) -> bool:
+        """Return True if a restart in place begins or ends, not a gathering of new pods."""
+        return self.charge is not None and self.charge.restarts
+
+    @property
+    def empty(self) -> bool:
+        """Return True if nothing has to be written."""
+        return (
+            self.synced is None
+            and self.deprecated is None
+            and self.failed is None
+            and self.record is None
+        )
+
+
+NOTHING: Final = EpochDecision()
+
+
+def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
+    """Return True if the counts of a group require another status; called at each event.
+
+    A budget spent by other causes shows in the JobSet, whose own events lead to a decision.
+
+    Args:
+        jobset: the JobSet.
+        pods: counts of its group.
+        cause: detected cause for the end of an epoch.
+    """
+    return (
+        barrier.next_move(jobset, pods, cause) != (None, None)
+        or seating.may_be_filled(jobset, pods)
+        or seating.spares_changed(jobset, pods)
+        or other_limits.has_crashed(jobset, pods)
+        or barrier.has_shrunk(jobset, pods)
+    )
+
+
+def decide_epochs(
+    jobset: JobSet,
+    pods: Histogram,
+    cause: Cause | None = None,
+    pace: Pace = UNPACED,
+    waited_s: float = inf,
+    suspect: Collection[str] = (),
+    silent: Collection[str] = (),
+) -> EpochDecision:
+    """Decide on the epochs of a JobSet.
+
+    * All expected pods, without those that succeeded, at one epoch, and none of them being
+      deleted: that epoch is synced.
+    * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
+    * More restarts that count than ``maxRestarts``: the JobSet fails.
+    * After restarts in quick succession an epoch is synced only after a pause.
+
+    Args:
+        jobset: JobSet with the current numbers.
+        pods: pods of the current attempt's Jobs; pods of other Jobs, failed ones, and those without
+            a valid annotation are not in its epochs.
+        cause: failure that was detected before the failed pod's agent reported it.
+        pace: back-off of restarts, and the window in which they are counted.
+        waited_s: seconds since the restart began, for the last call for missing pods.
+        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
+        silent: UIDs of pods that get no seat, since their heartbeats are missing.
+    """
+    policy = jobset.spec.failure_policy
+    if policy is None or not barrier.takes_part(jobset):
+        return NOTHING
+    expected = barrier.group_size(jobset, pods)
+    synced, deprecated = barrier.next_move(jobset, pods, cause)
+    seats = None
+    if deprecated is None:
+        seats = seating.plan_seats(jobset, pods, waited_s, suspect, silent)
+    if seats is not None and seats.complete and synced is None:
+        synced = next_epoch(jobset.status, pods.epochs)
+    opened = synced or (deprecated or 0) + 1
+    remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
+    newest = max(opened, jobset.status.synced_epoch, *pods.epochs)
+    charged = account(jobset, newest, expected, remade=remade)
+    case = _Case(jobset, pods, expected, charged, cause, pace, seats, policy.max_restarts)
+    no_more = case.give_up(opened)
+    if no_more is not None:
+        return no_more
+    if synced is not None:
+        return case.sync()
+    return case.record() if deprecated is None else case.deprecate(deprecated)
+
+
+@attrs.frozen
+class _Case:
+    """Group whose next move is known.
+
+    Args:
+        jobset: JobSet with the current numbers.
+        pods: counts of its pods.
+        expected: number of pods that the group needs.
+        charged: charge for the newest epoch.
+        cause: failure that was detected early.
+        pace: back-off and window.
+        seats: assignment of seats, if there are spares.
+        allowed: ``maxRestarts``.
+    """
+
+    jobset: JobSet
+    pods: Histogram
+    expected: int
+    charged: EpochCharge
+    cause: Cause | None
+    pace: Pace
+    seats: Seating | None
+    allowed: int
+
+    def give_up(self, opened: int) -> EpochDecision | None:
+        """Return the decision to fail a JobSet whose budget is spent, or to wait for that."""
+        jobset, status, pace, epochs = self.jobset, self.jobset.status, self.pace, self.pods.epochs
+        allowed = self.allowed
+        if pace.used(status, self.charged.spent) > allowed:
+            before = account(jobset, status.synced_epoch, self.expected).spent
+            early = opened > max(status.synced_epoch, *epochs, 0)
+            if early and pace.used(status, before) <= allowed:
+                # Failing the JobSet is not urgent: the pod's agent will report the failure.
+                return NOTHING
+            return EpochDecision(failed=over_budget(pace))
+        crash = other_limits.worst_crash(jobset, self.pods, pace)
+        if crash.times > allowed:
+            failed = other_limits.crash_loop(crash, next_epoch(status, epochs), pace)
+            return EpochDecision(failed=failed)
+        return None
+
+    def record(self) -> EpochDecision:
+        """Return the decision to record what no change of an epoch will record."""
+        jobset, spares = self.jobset, self.pods.spares
+        crash = other_limits.worst_crash(jobset, self.pods, self.pace)
+        record, call_s = barrier.record_of(jobset), 0.0 if self.seats is None else self.seats.wait_s
+        if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
+            # The next manager must not start counting from zero.
+            return EpochDecision(record=on_crash(jobset, crash))
+        if barrier.has_shrunk(jobset, self.pods):
+            return EpochDecision(record=evolve(record, pods=self.expected))
+        if not seating.spares_changed(jobset, self.pods):
+            return EpochDecision(call_s=call_s)
+        return EpochDecision(
+            record=evolve(record, ready_spares=spares.ready),
+            conditions=seating.spares_condition(jobset, spares),
+            call_s=call_s,
+        )
+
+    def deprecate(self, deprecated: int) -> EpochDecision:
+        """Deprecate an epoch, and all before it."""
+        jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
+        if not deprecated + 1 > jobset.status.synced_epoch > 0:
+            # No worker runs yet, or all have run for long.
+            return EpochDecision(deprecated=deprecated)
+        record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
+        cause = self.cause
+        if cause is not None and cause.epoch != deprecated:
+            cause = None
+        if charged.renewed:
+            said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
+            pacing = None
+        else:
+            begun = self._pacing()
+            pacing = self._remembered(begun, record)
+            said = texts.restart_begun(charged, cause, pods, pace.explain(begun))
+        return EpochDecision(
+            deprecated=deprecated,
+            record=record,
+            pacing=pacing,
+            conditions=said.conditions,
+            charge=charged if said.events else None,
+            events=said.events,
+        )
+
+    def _pacing(self) -> RestartPacing | None:
+        """Return the delay of the restart that opens the epoch, whether stored yet or not."""
+        status = self.jobset.status
+        if self.charged.renewed or status.synced_epoch == 0:
+            # Nothing has failed in place. If Jobs were recreated, that was delayed already.
+            known = status.restart_pacing
+            return None if known is None else evolve(known, not_before=None)
+        return status.restart_pacing if restarts_in_place(status) else self.pace.begin(status)
+
+    def _remembered(
+        self, pacing: RestartPacing | None, record: InPlaceRestartStatus
+    ) -> RestartPacing | None:
+        """Return the pacing to store, with the times of restarts that count."""
+        counted = restart_budget.recreations(self.jobset.status) + record.restarts
+        return self.pace.remember(self.jobset.status, pacing, counted, self.allowed)
+
+    def sync(self) -> EpochDecision:
+        """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
+        jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
+        seats = self.seats
+        digest = pods.digest if seats is None else seats.digest
+        stuck = other_limits.no_progress(jobset, charged, pods, digest)
+        if stuck is not None:
+            return EpochDecision(record=stuck[0], failed=stuck[1])
+        begun = self._pacing()
+        if pace.wait_s(begun):
+            if restarts_in_place(jobset.status):
+                return EpochDecision(wait_s=pace.wait_s(begun))
+            # All have arrived simultaneously. The status records that they wait, and until when.
+            return self.deprecate(charged.epoch - 1)
+        count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
+        record = on_sync(jobset, charged, self.expected)
+        record = other_limits.with_progress(jobset, record, charged, pods, digest)
+        if seats is not None:
+            record = evolve(
+                record,
+                taken_seats=seats.taken,
+                taken_jobs=seats.taken_jobs,
+                ready_spares=max(0, pods.spares.ready - seats.ready),
+            )
+        started = pace.started(evolve(jobset.status, restart_pacing=begun))
+        said = texts.barrier_lifted(charged, count)
+        return EpochDecision(
+            synced=charged.epoch,
+            record=record,
+            pacing=self._remembered(started, record),
+            conditions=said.conditions,
+            charge=charged,
+            events=(*said.events, *seating.swap_events(seats)),
+            seats_taken=0 if seats is None else seats.seats_taken,
+        )

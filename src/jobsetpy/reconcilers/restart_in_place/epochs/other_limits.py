@@ -1,0 +1,124 @@
+"""Other limits than the number of restarts: crashes in a closed barrier, runs without progress.
+
+Crashes of containers that the JobSet names and that the barrier waits for are charged to the
+budget: of the workers, of containers that have to run before them, and of the agent. Crashes of an
+injected container (of a service mesh, for example) or of another sidecar do not count.
+"""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import is_gathering, record_of
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, over_budget
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.agent_containers import strangers
+from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace
+from jobsetpy.reconcilers.rules.json_tree import child, objects, text
+
+
+def worst_crash(jobset: JobSet, pods: Histogram, pace: Pace = UNPACED) -> Crash:
+    """Return the charged container that has crashed most since the barrier closed."""
+    record = record_of(jobset)
+    known = Crash(
+        record.crashes, record.crashing_pod, record.crashing_container, record.crash_times
+    )
+    if not is_gathering(jobset, pods):
+        return Crash(0, "", "")
+    worst = _recent(known, pace)
+    for (replicated_job, container), noted in pods.crashes.items():
+        crash = _recent(noted, pace)
+        worse = (crash.times, crash.at[-1:]) > (worst.times, worst.at[-1:])
+        if worse and container in charged_containers(jobset, replicated_job):
+            worst = crash
+    return worst
+
+
+def _recent(crash: Crash, pace: Pace) -> Crash:
+    """Return the crashes of a container that count now."""
+    if not pace.window_s:
+        return crash._replace(at=())
+    at = pace.recent(crash.at)
+    return crash._replace(times=len(at), at=at)
+
+
+def has_crashed(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if there are crashes that the record does not have yet."""
+    record, policy = record_of(jobset), jobset.spec.failure_policy
+    if not pods.crashes and not record.crashes:
+        return False
+    allowed = 0 if policy is None else policy.max_restarts
+    return worst_crash(jobset, pods).times > min(record.crashes, allowed) or any(
+        crash.at[-1:] > record.crash_times[-1:] for crash in pods.crashes.values()
+    )
+
+
+def crash_loop(crash: Crash, epoch: int, pace: Pace) -> cond.DesiredCondition:
+    """Return the failure of a JobSet of which a container crashes before each epoch."""
+    return cond.failed(
+        keys.REACHED_MAX_RESTARTS_REASON,
+        f"{over_budget(pace).message}: container {crash.container!r} of pod {crash.pod!r} was "
+        f"restarted {crash.times} times before all pods had come to epoch {epoch}",
+    )
+
+
+def charged_containers(jobset: JobSet, replicated_job: str) -> frozenset[str]:
+    """Return the names of the charged containers of a ReplicatedJob's pods."""
+    for item in jobset.spec.replicated_jobs:
+        if item.name == replicated_job:
+            pod = child(item.template, "spec", "template", "spec")
+            waited_for = [c for c in objects(pod, "initContainers") if c not in strangers(pod)]
+            named = [*objects(pod, "containers"), *waited_for]
+            return frozenset(text(container, "name") for _, container in named)
+    return frozenset()
+
+
+# ---- progress, as pods report it -----------------------------------------------------------------
+
+
+def no_progress(
+    jobset: JobSet, charged: EpochCharge, pods: Histogram, digest: int
+) -> tuple[InPlaceRestartStatus, cond.DesiredCondition] | None:
+    """Return record and failure of a JobSet whose consecutive restarts led to no new step."""
+    allowed = max_without_progress(jobset)
+    record = with_progress(jobset, record_of(jobset), charged, pods, digest)
+    without = record.restarts_without_progress
+    if not allowed or without < allowed or not charged.counts:
+        return None
+    highest = record.highest_step
+    reached = "no step was ever reached" if highest is None else f"step {highest} was the highest"
+    restarts = f"{without} {'restart' if without == 1 else 'restarts'} in a row"
+    message = f"jobset failed due to {restarts} without a new step: {reached}"
+    return record, cond.failed(keys.NO_PROGRESS_REASON, message)
+
+
+def with_progress(
+    jobset: JobSet, record: InPlaceRestartStatus, charged: EpochCharge, pods: Histogram, digest: int
+) -> InPlaceRestartStatus:
+    """Return the record to store with an epoch that is about to be synced, with its pods' progress.
+
+    Touches count as progress until there has been a step: a program reports steps or it does not. A
+    run counts as one without progress only if some pod has reported on it; without any reported
+    step, only if no pod is new, as the one that reports steps may have been lost. A pod is new if
+    the digest of all differs from that in the record. ``digest`` is that of the pods that will run:
+    after a swap of seats others than those that have run.
+    """
+    (epoch, step), best = pods.progress, record.highest_step
+    limited, shown = max_without_progress(jobset) > 0, epoch == charged.epoch
+    complete = record_of(jobset).pods_digest in {0, pods.digest}
+    known = shown or (pods.ended == charged.epoch and complete)
+    if shown and (best is None or step > best):
+        best = best if step < 0 else step
+        record = evolve(record, highest_step=best, restarts_without_progress=0)
+    elif known and charged.counts and (limited or best is not None):
+        without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
+        record = evolve(record, restarts_without_progress=without)
+    return evolve(record, pods_digest=digest) if limited or best is not None else record
+
+
+def max_without_progress(jobset: JobSet) -> int:
+    """Return the maximum number of consecutive restarts without a new step; 0 for no limit."""
+    text = jobset.metadata.annotations.get(keys.MAX_WITHOUT_PROGRESS_ANNOTATION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0

@@ -1,0 +1,123 @@
+"""Use of spares by the decision (``seats`` assigns them)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+from typing import Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import live_pods, record_of
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import is_waiting, next_epoch
+from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
+    CALLS,
+    WITHOUT_SPARES,
+    Round,
+    Seating,
+)
+from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.in_place_record import is_starting
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+from jobsetpy.reconcilers.rules.spares import starts_without_spares
+from jobsetpy.reconcilers.rules.times import Now
+
+MAX_SWAP_EVENTS: Final = 10
+"""Maximum number of seats taken over in one restart that are reported by events."""
+
+
+def plan_seats(
+    jobset: JobSet,
+    pods: Histogram,
+    waited_s: float,
+    suspect: Collection[str] = (),
+    silent: Collection[str] = (),
+) -> Seating | None:
+    """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
+    if not may_be_filled(jobset, pods):
+        return None
+    now = Round(
+        next_epoch(jobset.status, pods.epochs),
+        waited_s,
+        is_starting(jobset),
+        WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
+        suspect,
+        silent,
+    )
+    record = record_of(jobset)
+    seating = assign_seats(pods.spares.jobs(), record.taken_seats, now, record.taken_jobs)
+    # Jobs that do not exist yet have seats too.
+    return seating if seating.filled == live_pods(jobset, pods) else None
+
+
+def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
+    """Return the nodes whose pods should have no seats."""
+    if not observed.pods.spares.seats or observed.nodes.avoid == bad_nodes.OFF:
+        return ()
+    return bad_nodes.suspects(observed.jobset.status.restart_history, now.wall, observed.nodes)
+
+
+def may_be_filled(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if enough pods, parked ones included, are at the epoch of a closed barrier.
+
+    A necessary condition, in O(1): each Job fills its seats with its own pods, or gives all up.
+    """
+    if not pods.spares.seats or not is_waiting(jobset.status, pods.epochs):
+        return False
+    epoch = next_epoch(jobset.status, pods.epochs)
+    there = pods.epochs.get(epoch, 0) + pods.spares.parked.get(epoch, 0)
+    return there >= live_pods(jobset, pods) > 0
+
+
+def spares_changed(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if the number of ready spares differs from the status."""
+    if not pods.spares.seats:
+        return False
+    record = record_of(jobset)
+    exhausted = cond.is_true(jobset.status.conditions, keys.SPARES_EXHAUSTED_CONDITION)
+    return (
+        record.ready_spares != pods.spares.ready
+        or bool(pods.spares.exhausted and jobset.status.synced_epoch) is not exhausted
+    )
+
+
+def spares_condition(jobset: JobSet, spares: Spares) -> tuple[cond.DesiredCondition, ...]:
+    """Return the condition for Jobs without a ready spare; none before the first start."""
+    kind = keys.SPARES_EXHAUSTED_CONDITION
+    if spares.exhausted and jobset.status.synced_epoch:
+        jobs = "1 job has" if spares.exhausted == 1 else f"{spares.exhausted} jobs have"
+        message = (
+            f"{jobs} no ready spare: a lost pod of it is waited for until it has been replaced"
+        )
+        return (cond.DesiredCondition(kind, True, keys.NO_READY_SPARE_REASON, message),)
+    if not cond.is_true(jobset.status.conditions, kind):
+        return ()
+    message = "each job has a ready spare"
+    return (cond.DesiredCondition(kind, False, keys.SPARES_READY_REASON, message),)
+
+
+def swap_events(seating: Seating | None) -> tuple[EmitEvent, ...]:
+    """Return an event for each of the first seats and Jobs that are taken over."""
+    changes = () if seating is None else seating.changes()
+    return tuple(
+        EmitEvent(cond.NORMAL, keys.SEAT_TAKEN_REASON, change)
+        for change in islice(changes, MAX_SWAP_EVENTS)
+    )
+
+
+def seconds_waited(observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
+    """Return the time since the last call for missing pods began, in seconds.
+
+    That is the first sign of a restart; when the pods are new, the arrival of the first of them.
+    """
+    jobset, (opened, at) = observed.jobset, observed.notes.opened
+    known = [at] if opened > jobset.status.synced_epoch else []
+    starting = is_starting(jobset)
+    if memory.waiting_since is not None and not starting:
+        known.append(memory.waiting_since)
+    return now.monotonic - min(known, default=now.monotonic)

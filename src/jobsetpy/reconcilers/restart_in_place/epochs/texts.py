@@ -1,0 +1,172 @@
+"""Texts of conditions and events about restarts in place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.durations import in_words
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.backoff import Pace, within
+from jobsetpy.reconcilers.rules.history import History
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+
+LEAVE_OFTEN: Final = 3
+"""Minimum number of restarts because of leaving pods within :data:`LEAVE_OFTEN_S` to report."""
+
+LEAVE_OFTEN_S: Final = 3600.0
+
+
+def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
+    """Return conditions to clear on a JobSet that ends or no longer restarts in place."""
+    conditions = jobset.status.conditions
+    end = cond.finished(conditions)
+    if end is not None:
+        completed = end.type == keys.COMPLETED_CONDITION
+        reason = keys.JOBSET_COMPLETED_REASON if completed else keys.JOBSET_FAILED_REASON
+        message = "jobset completed" if completed else "jobset failed"
+    elif jobset.spec.suspend is True:
+        reason, message = keys.JOBSET_SUSPENDED_REASON, "jobset is suspended"
+    else:
+        return ()
+    return tuple(
+        cond.DesiredCondition(kind, False, reason, message)
+        for kind in sorted(keys.IN_PLACE_CONDITIONS)
+        if cond.is_true(conditions, kind)
+    )
+
+
+@attrs.frozen
+class Texts:
+    """Conditions and events for a change of the epochs."""
+
+    conditions: tuple[cond.DesiredCondition, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
+
+
+def restart_begun(charge: EpochCharge, cause: Cause | None, pods: Histogram, delay: str) -> Texts:
+    """Return the texts for the beginning of a restart that counts.
+
+    Args:
+        charge: charge of the epoch that it opens.
+        cause: its cause, if that is known.
+        pods: counts of the pods.
+        delay: clause about its back-off, or "".
+    """
+    new, reason = charge.epoch, keys.POD_RESTARTED_REASON
+    if cause is not None:
+        reason, why = cause.condition_reason, str(cause)
+    else:
+        epoch, first, _ = pods.notes.opener
+        known = first and epoch == new
+        why = f"pod {first!r} has restarted" if known else "a pod has restarted"
+    message = f"{why}: restarting in place from epoch {new - 1} to {new}"
+    behind = _behind(pods, new)
+    if behind:
+        message += f", {behind} {'pod' if behind == 1 else 'pods'} to follow"
+    if pods.succeeded:
+        succeeded = "1 pod has" if pods.succeeded == 1 else f"{pods.succeeded} pods have"
+        message += f"; {succeeded} succeeded and will not come along"
+    return _started(reason, f"{message}; {delay}" if delay else message)
+
+
+def uncounted_begun(
+    jobset: JobSet, charge: EpochCharge, cause: Cause | None, pods: Histogram, pace: Pace
+) -> Texts:
+    """Return the texts for a new epoch that does not count; none if no running pod restarts."""
+    new = charge.epoch
+    if charge.renewed == "resized" and _behind(pods, new):
+        message = f"the group has another size: running pods restart in place, epoch {new}"
+        event = EmitEvent(cond.NORMAL, keys.IN_PLACE_GROUP_RESIZED_REASON, message)
+        return Texts(events=(event,))
+    if charge.renewed != "remade" or cause is None:
+        return Texts()
+    message = f"{cause}: restarting in place from epoch {new - 1} to {new}, not counted"
+    texts = _started(cause.condition_reason, message)
+    if cause.sign is None:
+        return Texts(events=texts.events)  # the restart of its Job has conditions of its own
+    if cause.sign is not FailureSignal.POD_LEAVING:
+        return texts
+    often = leaving_often(jobset.status.restart_history, pace)
+    return Texts(texts.conditions, texts.events + often)
+
+
+def _behind(pods: Histogram, new: int) -> int:
+    """Return the number of pods that have not come to the new epoch."""
+    return sum(count for epoch, count in pods.epochs.items() if epoch < new)
+
+
+def _started(reason: str, message: str) -> Texts:
+    kind = keys.RESTARTING_IN_PLACE_CONDITION
+    return Texts(
+        (cond.DesiredCondition(kind, True, reason, message),),
+        (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),),
+    )
+
+
+def barrier_lifted(charge: EpochCharge, count: int) -> Texts:
+    """Return the texts for an epoch that is synced with a number of pods."""
+    who = "pod is" if count == 1 else "pods are"
+    message = f"{count} {who} at epoch {charge.epoch}: workers may run"
+    event = EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message)
+    lifted = keys.BARRIER_LIFTED_REASON
+    kinds = (keys.RESTARTING_IN_PLACE_CONDITION, keys.BARRIER_STALLED_CONDITION)
+    return Texts(
+        tuple(cond.DesiredCondition(kind, False, lifted, message) for kind in kinds),
+        (event,) if charge.restarts else (),
+    )
+
+
+def leaving_often(history: History, pace: Pace) -> tuple[EmitEvent, ...]:
+    """Return a warning if a group restarts repeatedly because pods are evicted or deleted.
+
+    Such restarts are not counted, so ``maxRestarts`` does not end a JobSet whose pods are evicted
+    again and again by a descheduler or by a repeatedly tainted node.
+    """
+    times = tuple(
+        each.began_at
+        for each in history
+        if each.began_at is not None
+        and each.cause is not None
+        and each.cause.reason == keys.POD_LEAVING_REASON
+    )
+    count = len(within(times, pace.now, LEAVE_OFTEN_S)) + 1
+    if count < LEAVE_OFTEN:
+        return ()
+    message = (
+        f"{count} restarts within {in_words(LEAVE_OFTEN_S)} because pods were asked to leave their "
+        "nodes; these do not count towards maxRestarts: check what evicts the pods (drains, a "
+        "descheduler, taints, preemption)"
+    )
+    return (EmitEvent(cond.WARNING, keys.PODS_LEAVE_OFTEN_REASON, message),)
+
+
+_MAX_TEXT: Final = 40
+
+
+def invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitEvent, ...]:
+    """Return one Warning for each pod and invalid value."""
+    return tuple(
+        EmitEvent(
+            cond.WARNING,
+            keys.INVALID_EPOCH_REASON,
+            f"pod {item.pod_name!r} is not counted: the annotation "
+            f"{keys.ATTEMPT_ANNOTATION if item.is_attempt else keys.EPOCH_ANNOTATION} "
+            f"has the unusable value {_shortened(item.text)!r}; "
+            "delete the pod, and its Job makes another one",
+            pod=item.pod_name,
+        )
+        for item in observed.pods.invalid.values()
+        if item not in memory.reported
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."

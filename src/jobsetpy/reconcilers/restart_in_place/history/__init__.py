@@ -1,0 +1,1 @@
+"""Records of restarts, and what is measured of them."""

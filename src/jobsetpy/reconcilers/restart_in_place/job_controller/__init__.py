@@ -1,0 +1,1 @@
+"""Rules of the Job controller that restarts in place depend on."""

@@ -1,0 +1,1 @@
+"""Launchers of training frameworks, translated for the agent."""

@@ -1,0 +1,292 @@
+"""Counts of the pods of a Job, and what is counted of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job, JobStatus
+from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import INVALID
+from jobsetpy.reconcilers.restart_in_place.failures.reports import parse_progress, parse_report
+from jobsetpy.reconcilers.restart_in_place.job_controller.completions import (
+    completion_of,
+    counted,
+    is_counted,
+)
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatPod, uid_digest
+from jobsetpy.reconcilers.rules.membership import (
+    AttemptKey,
+    attempt_of,
+    parse_count,
+    replicated_job_of,
+)
+from jobsetpy.reconcilers.rules.membership_ledger import add_to
+from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
+
+# Index, agent's state, address and node of a pod that says it belongs to a Job with spares.
+Place: TypeAlias = tuple[int, str, str, str]
+
+# Counted fields of a pod: its agent's report (parsed only after a change) and its progress, if the
+# report is an attempt, restarts, if it is being deleted, name and UID, its place among spares, its
+# completion index, and if it waits for a slow API server; of one that has succeeded, only what it
+# completes.
+LivePod: TypeAlias = tuple[
+    str | None, str | None, bool, int, bool, str, str, Place | None, str | None, bool
+]
+
+CountedPod: TypeAlias = LivePod | tuple[str]
+
+
+@attrs.frozen
+class InvalidEpoch:
+    """Pod whose annotation is not a valid epoch or attempt."""
+
+    pod_name: str
+    pod_uid: str
+    text: str
+    is_attempt: bool = False
+
+
+class CountedJob(NamedTuple):
+    """Counts of a Job in addition to those of its pods."""
+
+    status: JobStatus = JobStatus()
+    lost: int = 0
+    replicated_job: str = ""
+    name: str = ""
+    uid: str = ""
+    seats: int = 0
+    spares: int | None = None
+    number: int = 0  # its index in its ReplicatedJob
+    working: int = 0  # Jobs of the ReplicatedJob with seats, 0 if all have
+
+    def uncounted(self, completions: Iterable[str]) -> int:
+        """Return how many completions the Job's status does not include yet."""
+        return sum(not is_counted(self.status, completion) for completion in completions)
+
+    def completed(self, completions: Iterable[str]) -> int:
+        """Return how many of its pods have succeeded, given the completions of its pods."""
+        return counted(self.status) + self.uncounted(completions)
+
+
+@attrs.define(eq=False)
+class Counts:
+    """Pods of one Job, or of all Jobs of an attempt.
+
+    Args:
+        epochs: number of live pods at each epoch, without zeros.
+        restarts: number of live pods for each restart count of a container above 0, for any cause.
+        leaving: number of pods at an epoch that are being deleted.
+        doubles: number of live pods whose completion index another live pod has as well; including
+            those that have not reported an epoch yet, and may join any that is not synced.
+        attempts: number of live pods with an agent of the Go project, which reports attempts.
+        digest: digest of the UIDs of pods with an epoch, in any order.
+        slow: number of pods whose worker waits for a slow API server at its epoch.
+        progress: the newest epoch with which a pod has reported earlier progress, and the highest
+            step; -1 without a number.
+        invalid: pods with an invalid annotation, by UID.
+    """
+
+    epochs: dict[int, int] = attrs.field(factory=dict)
+    restarts: dict[int, int] = attrs.field(factory=dict)
+    leaving: int = 0
+    doubles: int = 0
+    attempts: int = 0
+    digest: int = 0
+    slow: int = 0
+    progress: tuple[int, int] = (0, -1)
+    invalid: dict[str, InvalidEpoch] = attrs.field(factory=dict)
+
+    def count(self, pod: LivePod, number: int) -> None:
+        """Count one more pod, or one less."""
+        text, progress, is_attempt, restarts, leaving, name, uid, _, _, slow = pod
+        epoch = parse_report(text, is_attempt)
+        if epoch > 0:
+            add_to(self.epochs, epoch, number)
+            self.leaving += number * leaving
+            self.attempts += number * is_attempt
+            self.slow += number * slow
+            self.digest ^= uid_digest(uid)  # the same in and out
+            if number > 0:
+                self.reach(epoch, parse_progress(progress))
+        elif epoch == INVALID:
+            self.note({uid: InvalidEpoch(name, uid, text or "", is_attempt)}, number)
+        if restarts:
+            add_to(self.restarts, restarts, number)
+
+    def move(self, before: int, after: int, progress: str | None) -> None:
+        """Count a pod at another epoch, and the progress that it reports there."""
+        add_to(self.epochs, before, -1)
+        add_to(self.epochs, after, 1)
+        self.reach(after, parse_progress(progress))
+
+    def merge(self, other: Counts, sign: int) -> None:
+        """Add all counts of ``other``, or subtract them."""
+        for epoch, count in other.epochs.items():
+            add_to(self.epochs, epoch, sign * count)
+        for restarts, count in other.restarts.items():
+            add_to(self.restarts, restarts, sign * count)
+        self.leaving += sign * other.leaving
+        self.doubles += sign * other.doubles
+        self.attempts += sign * other.attempts
+        self.digest ^= other.digest
+        self.slow += sign * other.slow
+        self.note(other.invalid, sign)
+        if sign > 0:
+            self.reach(*other.progress)
+
+    def reach(self, epoch: int, step: int | None) -> None:
+        """Record reported progress; keep the highest of the newest epoch."""
+        if step is not None:
+            self.progress = max(self.progress, (epoch, step))
+
+    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
+        """Add pods with invalid annotations, or remove them."""
+        if sign > 0:
+            self.invalid.update(invalid)
+        else:
+            for uid in invalid:
+                self.invalid.pop(uid, None)
+
+
+@attrs.define(eq=False)
+class JobCounts(Counts):
+    """Pods of one Job; those of a Job with spares are kept, as they have seats or not."""
+
+    completions: dict[str, int] = attrs.field(factory=dict)
+    """Number of succeeded pods, by what they complete."""
+    members: dict[str, int] = attrs.field(factory=dict)
+    """Number of pods that have not ended, by completion index."""
+    placed: dict[str, LivePod] = attrs.field(factory=dict)
+
+    def doubled(self, pod: LivePod, number: int) -> int:
+        """Return the change of ``doubles`` by a pod that was just counted ``number`` times."""
+        index = pod[8]
+        others = 0 if index is None else self.members.get(index, 0) - (1 if number > 0 else 0)
+        return number if others else 0
+
+    def count(self, pod: CountedPod, number: int) -> None:
+        """Count one more pod, or one less; how one with a place counts depends on its Job."""
+        if len(pod) == 1:
+            add_to(self.completions, pod[0], number)
+            return
+        if pod[8] is not None:
+            add_to(self.members, pod[8], number)
+            self.doubles += self.doubled(pod, number)
+        if pod[7] is None:
+            super().count(pod, number)
+        elif number > 0:
+            self.placed[pod[6]] = pod
+        else:
+            self.placed.pop(pod[6], None)
+
+    def seated(self, job: CountedJob) -> SeatedJob:
+        """Return a Job with spares, whose pods these are; O(pods)."""
+        found = (seat_pod(pod) for pod in self.placed.values())
+        return SeatedJob(
+            job.name,
+            job.seats,
+            [pod for pod in found if pod.epoch > 0],
+            lambda index: str(index) in self.completions or is_counted(job.status, str(index)),
+            job.replicated_job,
+            job.number,
+            job.working,
+            begun=bool(self.completions or counted(job.status)),
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Return True if nothing is counted."""
+        own = self.completions, self.members, self.placed
+        return not any((self.epochs, self.restarts, self.invalid, *own))
+
+
+def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
+    """Return the counted fields of a pod; ``None`` if it failed or has nothing to count.
+
+    Succeeded pods are counted until their Job counts them.
+    """
+    meta, status = pod.metadata, pod.status
+    owner, phase = meta.controller_uid, status.phase
+    if phase == "Failed" or not owner:
+        return None
+    if phase == "Succeeded":
+        completion = completion_of(pod)
+        return (owner, (completion,)) if completion else None
+    annotations = meta.annotations
+    text = annotations.report
+    restarts = max([one.times for one in status.restarts]) if status.restarts else 0
+    if text is None and not restarts and annotations.completion_index is None:
+        return None
+    leaving = meta.deletion_timestamp is not None
+    # What was said of an earlier epoch is over.
+    slow = annotations.slow_patch is not None and annotations.slow_patch.split()[:1] == [text]
+    where = (place_of(pod), annotations.completion_index, slow)
+    who = (annotations.is_attempt, restarts, leaving, meta.name, meta.uid)
+    return owner, (text, annotations.progress, *who, *where)
+
+
+def move_of(before: CountedPod, after: CountedPod) -> tuple[int, int, str | None] | None:
+    """Return the epochs between which a pod moves, and its progress; ``None`` for other changes.
+
+    In a restart thousands of pods move: it is cheaper than to count each of them twice.
+    """
+    if len(before) == 1 or len(after) == 1 or before[2:] != after[2:] or after[7] is not None:
+        return None
+    left, joined = parse_report(before[0], before[2]), parse_report(after[0], after[2])
+    return (left, joined, after[1]) if left > 0 and joined > 0 else None
+
+
+def place_of(pod: ChildPod) -> Place | None:
+    """Return the place of a pod that says it belongs to a Job with spares."""
+    annotations = pod.metadata.annotations
+    if not annotations.spares:
+        return None
+    index = parse_count(annotations.completion_index)
+    where = (pod.status.pod_ip, pod.spec.node_name)
+    return None if index is None else (index, annotations.agent_state, *where)
+
+
+def seat_pod(pod: LivePod) -> SeatPod:
+    """Return a counted pod as a candidate for a seat."""
+    index, state, address, node = pod[7] or (0, "", "", "")
+    epoch = parse_report(pod[0], pod[2])
+    return SeatPod(pod[5], pod[6], index, epoch, state, pod[4], address, node)
+
+
+def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:
+    """Return the counted fields of a Job with its attempt; ``None`` for one of no JobSet."""
+    key = attempt_of(job)
+    if key is None:
+        return None
+    meta, seats, spares = job.metadata, seats_of_job(job), spares_of_job(job)
+    name, index = replicated_job_of(job), parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
+    place = (meta.name, meta.uid, seats, spares, index, working_with(job))
+    return key, CountedJob(job.status, _lost(job), name, *place)
+
+
+def failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
+    """Return containers that were restarted for a failure; of several failures, the latest."""
+    before = {one.name: one.times for one in old.status.restarts}
+    return [
+        one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
+    ]
+
+
+def begins_recreation(old: Job, new: Job | None) -> bool:
+    """Return True if the deletion of a Job begins that has the annotation for recreation."""
+    if old.metadata.deletion_timestamp is not None:
+        return False
+    gone = new is None or new.metadata.deletion_timestamp is not None
+    return gone and keys.RESTART_ANNOTATION in old.metadata.annotations
+
+
+def _lost(job: Job) -> int:
+    """Return the number of pods that a failed Job will never have again."""
+    if job.status.failed_condition is None:
+        return 0
+    return max(0, seats_of_job(job) - job.status.succeeded)

@@ -1,0 +1,120 @@
+"""Observed state of one JobSet: counts of its pods, and events since the last plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import attrs
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
+from jobsetpy.reconcilers.restart_in_place.failures.reports import FirstProgress
+from jobsetpy.reconcilers.restart_in_place.observed.job_counts import Counts
+from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
+from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
+
+
+class Crash(NamedTuple):
+    """Container of a pod that failed ``times`` times before the barrier lifted.
+
+    The restart of every container that belongs to a restart of the group is not counted. ``at`` has
+    the times of failures within the window, if there is one.
+    """
+
+    times: int
+    pod: str
+    container: str
+    at: tuple[datetime, ...] = ()
+
+
+@attrs.define
+class Observations:
+    """Events of an attempt's pods since the last decision on its epochs.
+
+    Args:
+        failures: the first few changes of pods that may mean a failure, all of one epoch.
+        remade: name of a Job that is deleted to be recreated on request, or "".
+        invalid: number of pods with an invalid annotation that have appeared.
+        opened: the newest epoch that a pod has reached, and when the first one did.
+        single: the latest epoch that all pods were at, and the time since then.
+        opener: the newest epoch, and name and node of the first pod that has reached it.
+        latest: the same for the last pod so far.
+        reported: report of the first pod that reached the newest epoch because its worker had
+            failed, as the cause for the end of the epoch before.
+        first: the newest epoch, and the first progress in the previous run as reported with it: the
+            lowest step, and the longest time.
+    """
+
+    failures: tuple[Failure, ...] = ()
+    remade: str = ""
+    invalid: int = 0
+    opened: tuple[int, float] = (0, 0.0)
+    single: tuple[int, float] = (0, 0.0)
+    opener: tuple[int, str, str] = (0, "", "")
+    latest: tuple[int, str, str] = (0, "", "")
+    reported: Cause | None = None
+    first: tuple[int, FirstProgress] | None = None
+
+
+@attrs.define(eq=False)
+class Histogram(Counts):
+    """Counts of the pods of a JobSet's current Jobs.
+
+    Args:
+        succeeded: number of pods that have left the group by succeeding.
+        lost: number of pods lost with failed Jobs, without those that succeeded.
+        crashes: the worst crash since the barrier closed, by ReplicatedJob and container; including
+            containers that the JobSet does not name.
+        ended: the newest epoch with which a pod has reported the end of its worker.
+        spares: Jobs with spares, and their parked pods, which are counted nowhere else.
+        notes: observations until now.
+    """
+
+    succeeded: int = 0
+    lost: int = 0
+    crashes: dict[tuple[str, str], Crash] = attrs.field(factory=dict)
+    ended: int = 0
+    spares: Spares = attrs.field(factory=Spares)
+    notes: Observations = attrs.field(factory=Observations)
+
+
+@attrs.frozen(kw_only=True)
+class ObservedEpochs:
+    """Observed state of one JobSet.
+
+    Args:
+        jobset: the JobSet.
+        pods: counts of its current attempt.
+        notes: observations since the last plan.
+        job_of: finds the Job of a pod.
+        node_ready: returns True if the node with a name is ready, as far as known.
+        failed_at: returns the monotonic time of the latest observed failure of a Job's pod.
+        members: lists the Jobs of the current attempt and their pods; O(pods), so it is called only
+            to name some of them.
+        wait_s: seconds for which the cache may not show own writes yet; 0 if it does.
+        stalled_after_s: time after which a closed barrier is reported as stalled.
+        missing_after_s: time after which a missing pod of a running group counts as failed.
+        backoff: back-off of restarts in quick succession, unless the JobSet sets its own.
+        nodes: settings for suspect nodes.
+        unheard: pods whose agents report neighbours that send no heartbeats, in any epoch.
+    """
+
+    jobset: JobSet
+    pods: Histogram = attrs.field(factory=Histogram)
+    notes: Observations = attrs.field(factory=Observations)
+    job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
+    node_ready: Callable[[str], bool] = lambda _name: True
+    failed_at: Callable[[Job], float | None] = lambda _job: None
+    members: Callable[[], tuple[list[Job], list[ChildPod]]] = lambda: ([], [])
+    wait_s: float = 0.0
+    stalled_after_s: float = 60.0
+    missing_after_s: float = 10.0
+    backoff: RestartBackoff = OFF
+    nodes: NodeMemory = attrs.field(factory=NodeMemory)
+    unheard: Sequence[ChildPod] = ()

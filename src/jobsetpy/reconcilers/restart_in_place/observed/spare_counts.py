@@ -1,0 +1,149 @@
+"""Seats of the Jobs with spares of an attempt, and counts of their parked pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import InPlaceRestartStatus, TakenSeat
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import holds_job, holds_seat
+from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
+    CountedJob,
+    JobCounts,
+    LivePod,
+    place_of,
+)
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob
+from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
+from jobsetpy.reconcilers.rules.membership_ledger import add_to
+
+
+@attrs.define(eq=False)
+class JobSeats:
+    """Seats of one Job of a JobSet with spares.
+
+    Args:
+        job: the Job.
+        taken: UIDs of the holders of seats with an entry.
+        held: False for a Job whose pods are all parked.
+        ready: number of its ready spares.
+    """
+
+    job: CountedJob
+    taken: Mapping[int, str]
+    held: bool
+    ready: int = 0
+
+    @property
+    def lacking(self) -> int:
+        """Return 1 if no spare is ready although there should be one."""
+        wanted = bool(self.job.spares or self.job.working)
+        return int(self.held and wanted and not self.ready)
+
+    @property
+    def whole(self) -> int:
+        """Return 1 if its pods can take over all seats of another Job."""
+        return int(not self.held and self.ready >= self.job.seats)
+
+    def parks(self, pod: LivePod) -> bool:
+        """Return True if a pod has no seat."""
+        return pod[7] is not None and self.parks_pod(pod[6], pod[7][0])
+
+    def parks_pod(self, uid: str, index: int) -> bool:
+        """Return True if the pod with a UID and a completion index has no seat."""
+        return not self.held or not holds_seat(uid, index, self.job.seats, self.taken)
+
+
+def _group_of(job: CountedJob) -> str:
+    """Return the key of Jobs that share spare Jobs; all others have the same one."""
+    return job.replicated_job if job.working else ""
+
+
+@attrs.define(eq=False)
+class Spares:
+    """Jobs with spares of an attempt, and their parked pods, which are counted nowhere else.
+
+    Args:
+        pods: counts of the pods of each Job, by UID of the Job.
+        seats: seats of the Jobs with spares, by name of the Job; empty in a JobSet without spares.
+        taken: the assignment of seats.
+        taken_jobs: the assignment of Jobs: names of the holders, by name of the Job.
+        parked: number of parked pods at each epoch.
+        ready: number of those whose standby process is ready, at any epoch.
+        lacking: number of Jobs without a ready spare, see ``_group_of``.
+        whole: number of spare Jobs that are ready, by ReplicatedJob.
+    """
+
+    pods: Mapping[str, JobCounts] = attrs.field(factory=dict)
+    seats: dict[str, JobSeats] = attrs.field(factory=dict)
+    taken: tuple[TakenSeat, ...] = ()
+    taken_jobs: dict[str, str] = attrs.field(factory=dict)
+    parked: dict[int, int] = attrs.field(factory=dict)
+    ready: int = 0
+    lacking: dict[str, int] = attrs.field(factory=dict)
+    whole: dict[str, int] = attrs.field(factory=dict)
+
+    @property
+    def exhausted(self) -> int:
+        """Number of Jobs with seats and without a ready spare: a pod of theirs, or a whole Job."""
+        return sum(count for group, count in self.lacking.items() if group not in self.whole)
+
+    def jobs(self) -> list[SeatedJob]:
+        """Return the Jobs with spares, and their pods; O(pods)."""
+        jobs = [seats.job for seats in self.seats.values() if not seats.job.lost]
+        return [self.counts(job).seated(job) for job in jobs]
+
+    def counts(self, job: CountedJob) -> JobCounts:
+        """Return the counts of a Job's pods."""
+        return self.pods.get(job.uid) or JobCounts()
+
+    def holds(self, job: CountedJob) -> bool:
+        """Return True if a Job has seats; others complete nothing, and are not missed."""
+        return holds_job(job.name, job.number, job.working, self.taken_jobs)
+
+    def parks(self, job: CountedJob, pod: ChildPod) -> bool:
+        """Return True for a pod of a Job that has no seat."""
+        place, seats = place_of(pod), self.seats.get(job.name)
+        if place is None or seats is None:
+            return False
+        return seats.parks_pod(pod.metadata.uid, place[0])
+
+    def put(self, job: CountedJob) -> None:
+        """Add a Job, without its pods."""
+        taken = taken_by_job(self.taken).get(job.name, {})
+        seats = self.seats[job.name] = JobSeats(job, taken, held=self.holds(job))
+        self._tally(seats, 1)
+
+    def drop(self, job: CountedJob) -> None:
+        """Remove a Job, after its pods."""
+        gone = self.seats.pop(job.name, None)
+        if gone is not None:
+            self._tally(gone, -1)
+
+    def count_ready(self, seats: JobSeats, number: int) -> None:
+        """Count a ready spare of a Job."""
+        self._tally(seats, -1)
+        self.ready += number
+        seats.ready += number
+        self._tally(seats, 1)
+
+    def assign(self, seats: JobSeats, taken: Mapping[int, str], *, held: bool) -> None:
+        """Give a Job another assignment of its seats, while none of its pods is counted."""
+        self._tally(seats, -1)
+        seats.taken, seats.held = taken, held
+        self._tally(seats, 1)
+
+    def differs(self, record: InPlaceRestartStatus) -> bool:
+        """Return True if a record has another assignment."""
+        return (
+            record.taken_seats != self.taken or taken_jobs_of(record.taken_jobs) != self.taken_jobs
+        )
+
+    def _tally(self, seats: JobSeats, sign: int) -> None:
+        """Count a Job by its ready spares, or take it back before they change."""
+        if seats.lacking:
+            add_to(self.lacking, _group_of(seats.job), sign)
+        if seats.whole:
+            add_to(self.whole, seats.job.replicated_job, sign)

@@ -1,0 +1,1 @@
+"""Assignment of seats to pods and whole Jobs with spares."""

@@ -1,0 +1,348 @@
+"""Seats of one Job with spares: its pods, their holders, and the pods that take over.
+
+The rules are explained in :mod:`reconcilers.restart_in_place.spares.assign_jobs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import xor
+from typing import Final
+from zlib import crc32
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import TakenJob, TakenSeat
+
+READY: Final = "ready"
+"""Agent's state: it has no seat, and its standby process is prepared or there is none."""
+PARKED: Final = "parked"
+"""Agent's state: it has no seat, and its standby process is not prepared yet."""
+SAVING: Final = "saving="
+"""Beginning of the agent's state while its worker uses its grace period, with its seconds."""
+
+
+@attrs.frozen
+class Calls:
+    """Times in seconds for which a missing holder is waited for although its seat could be filled.
+
+    Args:
+        last_s: a pod that exists and has not come to the epoch: from the first sign of the restart.
+        leaving_s: a pod that is being deleted; its worker gets a moment to report that it saves.
+        start_s: pods that start for the first time, and pull images: from the first pod's arrival.
+        saving_s: in addition to the grace period that a saving worker has.
+    """
+
+    last_s: float = 1.0
+    leaving_s: float = 0.5
+    start_s: float = 60.0
+    saving_s: float = 5.0
+
+
+CALLS: Final = Calls()
+WITHOUT_SPARES: Final = Calls(start_s=5.0)
+"""For a JobSet that starts without spares: pods that are late are expected."""
+
+
+@attrs.frozen
+class SeatPod:
+    """Live pod of a JobSet with spares that has reported an epoch.
+
+    Args:
+        name: name of the pod.
+        uid: its UID.
+        index: its completion index.
+        epoch: epoch that it has reported.
+        state: its agent's state, or "".
+        leaving: True if it is being deleted.
+        address: its IP address, "" if unknown.
+        node: its node, "" if unknown.
+    """
+
+    name: str
+    uid: str
+    index: int
+    epoch: int
+    state: str = ""
+    leaving: bool = False
+    address: str = ""
+    node: str = ""
+
+    @property
+    def is_unfit(self) -> bool:
+        """Return True if the pod is about to end because its health command has failed."""
+        return self.state.startswith(keys.UNFIT_STATE)
+
+
+@attrs.frozen
+class SeatedJob:
+    """Job of a JobSet with spares; it may have none itself.
+
+    Args:
+        name: name of the Job.
+        seats: number of seats.
+        pods: its live pods with an epoch.
+        completed: returns True if a completion index has succeeded.
+        replicated_job: name of its ReplicatedJob.
+        index: its index in that.
+        working: number of Jobs of the ReplicatedJob that have seats; 0 if each has its own.
+        begun: True if a completion index has succeeded.
+    """
+
+    name: str
+    seats: int
+    pods: Sequence[SeatPod] = ()
+    completed: Callable[[int], bool] = lambda _index: False
+    replicated_job: str = ""
+    index: int = 0
+    working: int = 0
+    begun: bool = False
+
+
+@attrs.frozen
+class Swap:
+    """Seat that a pod takes over.
+
+    Args:
+        job: name of the Job.
+        seat: number of the seat.
+        pod: the pod that takes it.
+        lost: name of its last holder, if that is known.
+        why: reason why that holder has to give it up although it is there; usually "".
+    """
+
+    job: str
+    seat: int
+    pod: SeatPod
+    lost: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        old = f" of pod {self.lost!r}" if self.lost else ""
+        why = f": {self.why}" if self.why else ""
+        return f"pod {self.pod.name!r} takes seat {self.seat} of job {self.job!r}{old}{why}"
+
+
+@attrs.frozen
+class JobSwap:
+    """Job whose seats are all taken over by another one; ``lost`` has held them before."""
+
+    job: str
+    holder: str
+    lost: str
+    seats: int
+
+    def __str__(self) -> str:
+        if self.holder == self.job:
+            return f"job {self.job!r} takes all its seats back from job {self.lost!r}"
+        held = "" if self.lost == self.job else f", which job {self.lost!r} has held"
+        return f"job {self.holder!r} takes all seats of job {self.job!r}{held}"
+
+
+@attrs.frozen
+class Seating:
+    """Assignment of all seats at an epoch, or the reason why there is none yet.
+
+    Args:
+        taken: the new exceptions, by Job and seat.
+        swaps: seats that change their holder.
+        filled: number of seats that pods can fill.
+        unfilled: number of seats that no pod can fill.
+        wait_s: seconds until the last call for missing holders is over, if all can be filled.
+        ready: number of ready spares that get a seat.
+        digest: digest of the UIDs of all holders, in any order.
+        taken_jobs: the new exceptions, by Job.
+        job_swaps: Jobs whose seats all change their holder.
+    """
+
+    taken: tuple[TakenSeat, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+    filled: int = 0
+    unfilled: int = 0
+    wait_s: float = 0.0
+    ready: int = 0
+    digest: int = 0
+    taken_jobs: tuple[TakenJob, ...] = ()
+    job_swaps: tuple[JobSwap, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Return True if the barrier may lift with this assignment."""
+        return not self.unfilled and self.wait_s <= 0
+
+    @property
+    def seats_taken(self) -> int:
+        """Number of seats that change their holder."""
+        return len(self.swaps) + sum(each.seats for each in self.job_swaps)
+
+    def changes(self) -> Iterator[str]:
+        """Yield a sentence for each change of a holder."""
+        yield from map(str, (*self.job_swaps, *self.swaps))
+
+
+@attrs.frozen
+class Round:
+    """Assignment that is to be made.
+
+    Args:
+        epoch: epoch that pods have to reach.
+        waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
+        starting: True if the pods are new, and no seat has been lost.
+        calls: times for which missing holders are waited for.
+        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
+        silent: UIDs of pods whose heartbeats agents on other nodes do not receive.
+        doubtful: names of nodes with a pod that has not come for an unknown reason. They may be
+            dead, with spares that still look ready.
+    """
+
+    epoch: int
+    waited_s: float
+    starting: bool
+    calls: Calls = CALLS
+    suspect: Collection[str] = ()
+    silent: Collection[str] = ()
+    doubtful: Collection[str] = ()
+
+    def has(self, pod: SeatPod | None) -> bool:
+        """Return True if a pod can have a seat."""
+        if pod is None or pod.leaving or pod.is_unfit or pod.uid in self.silent:
+            return False
+        return pod.epoch == self.epoch
+
+    def drawbacks(self, node: str) -> tuple[bool, bool]:
+        """Return whether a node is doubtful, and whether it is suspect."""
+        return node in self.doubtful, node in self.suspect
+
+    def is_doubtful(self, pod: SeatPod) -> bool:
+        """Return True if a pod has not come for an unknown reason."""
+        return pod.uid in self.silent or not (self.has(pod) or pod.leaving or pod.is_unfit)
+
+
+def uid_digest(uid: str) -> int:
+    """Return the digest of a pod's UID; that of several pods is the exclusive or of theirs."""
+    return crc32(uid.encode()) & keys.INT32_MAX
+
+
+def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
+    """Assign the seats of one Job to its pods; O(pods)."""
+    entries = _entries(job, taken, now)
+    holders, lost, done = _present_holders(job, entries, now)
+    seated = {pod.uid for pod in holders.values()}
+    free = [pod for pod in job.pods if now.has(pod) and pod.uid not in seated]
+    swaps, wait_s = [], 0.0
+    for seat, pod in lost.items():
+        if not free:
+            break
+        holders[seat] = chosen = _take_best(free, seat, now)
+        name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
+        swaps.append(Swap(job.name, seat, chosen, name))
+        wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
+    free = [pod for pod in free if pod.state == READY and not any(now.drawbacks(pod.node))]
+    for seat, pod in holders.items():
+        if free and pod.node in now.suspect and seat not in lost:
+            holders[seat] = chosen = _take_best(free, seat, now)
+            swaps.append(Swap(job.name, seat, chosen, pod.name, f"node {pod.node!r} is suspect"))
+    others = [_entry(job.name, seat, pod) for seat, pod in holders.items() if pod.index != seat]
+    return Seating(
+        taken=tuple(sorted([*done, *others], key=lambda one: one.seat)),
+        swaps=tuple(swaps),
+        filled=len(holders),
+        unfilled=sum(seat not in holders for seat in lost),
+        wait_s=max(0.0, wait_s),
+        ready=sum(pod.state == READY for pod in holders.values()),
+        digest=_digest(holders.values()),
+    )
+
+
+def _entries(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> dict[int, TakenSeat]:
+    """Return the entries of a Job by seat.
+
+    If no worker has run, a pod that was lost is no reason to prefer others to those with the seats'
+    own indexes, unless one of these has succeeded in another seat.
+    """
+    uids = {pod.uid for pod in job.pods}
+    return {
+        one.seat: one
+        for one in taken
+        if one.seat < job.seats
+        and (
+            not now.starting
+            or one.pod_uid in uids
+            or job.completed(one.pod_index)
+            or job.completed(one.seat)
+        )
+    }
+
+
+def _present_holders(
+    job: SeatedJob, entries: Mapping[int, TakenSeat], now: Round
+) -> tuple[dict[int, SeatPod], dict[int, SeatPod | None], list[TakenSeat]]:
+    """Return the holders that keep their seats, the other seats, and entries of completed ones.
+
+    Of another seat the pod that should hold it is returned, ``None`` if it does not exist.
+    """
+    by_uid = {pod.uid: pod for pod in job.pods}
+    # Of two pods of an index one is being deleted; the other one replaces it.
+    by_index = {pod.index: pod for pod in sorted(job.pods, key=lambda pod: not pod.leaving)}
+    holders: dict[int, SeatPod] = {}
+    lost: dict[int, SeatPod | None] = {}
+    done: list[TakenSeat] = []
+    for seat in range(job.seats):
+        entry = entries.get(seat)
+        pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
+        if job.completed(seat if entry is None else entry.pod_index):
+            done += [] if entry is None else [entry]
+        elif pod is not None and now.has(pod):
+            holders[seat] = pod
+        else:
+            lost[seat] = pod
+    return holders, lost, done
+
+
+def _digest(pods: Iterable[SeatPod]) -> int:
+    return reduce(xor, (uid_digest(pod.uid) for pod in pods), 0)
+
+
+def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
+    return TakenSeat(
+        job=job,
+        seat=seat,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        pod_index=pod.index,
+        address=pod.address,
+    )
+
+
+def _take_best(free: list[SeatPod], seat: int, now: Round) -> SeatPod:
+    """Remove and return the pod to take a seat.
+
+    One on a node that is not doubtful, then on one that is not suspect, then a prepared one, then
+    that with the seat's own index.
+    """
+
+    def rank(one: SeatPod) -> tuple[bool, bool, bool, bool, int]:
+        return *now.drawbacks(one.node), one.state != READY, one.index != seat, one.index
+
+    chosen = min(free, key=rank)
+    free.remove(chosen)
+    return chosen
+
+
+def call_s(pod: SeatPod | None, now: Round) -> float:
+    """Return how long a holder is waited for, in seconds; 0 for one that is gone or unfit."""
+    calls = now.calls
+    if pod is not None and pod.is_unfit:
+        return 0.0
+    if now.starting:
+        return calls.start_s
+    if pod is None:
+        return 0.0
+    if pod.uid in now.silent:
+        return calls.last_s  # cut off, its own agent kills the worker by then (``self_fence``)
+    if pod.state.startswith(SAVING):
+        seconds = pod.state.removeprefix(SAVING)
+        return float(seconds) + calls.saving_s if seconds.isdecimal() else calls.last_s
+    return calls.leaving_s if pod.leaving else calls.last_s

@@ -1,0 +1,1 @@
+"""Steps of a plan that last: transitions that are written, and pods that are waited for."""

@@ -1,0 +1,226 @@
+"""Report of the pods that block a barrier or are missing from a running restart group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.epochs import barrier
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import holds_job, holds_seat
+from jobsetpy.reconcilers.restart_in_place.failures.reports import epoch_of
+from jobsetpy.reconcilers.restart_in_place.job_controller.completions import succeeded
+from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import is_ending
+from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
+from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
+from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
+
+MAX_NAMED: Final = 10
+"""Maximum number of pods, and Jobs with missing pods, to name; the others are only counted."""
+
+
+@attrs.frozen
+class Laggards:
+    """Pods that a restart group waits for, or that are missing from it.
+
+    Args:
+        missing: number of pods, including those that do not exist.
+        message: explanation for users.
+    """
+
+    missing: int
+    message: str
+
+
+Delay: TypeAlias = Callable[[Job], str]
+"""Function that returns why the Job controller does not replace a Job's pods yet; or ""."""
+
+
+def laggards(
+    jobset: JobSet,
+    jobs: Sequence[Job],
+    pods: Sequence[ChildPod],
+    epoch: int,
+    after_s: float,
+    delay: Delay = lambda _job: "",
+) -> Laggards:
+    """Describe the pods that the barrier of ``epoch`` waits for; O(Jobs + pods).
+
+    Args:
+        jobset: JobSet with the barrier.
+        jobs: Jobs of its current attempt.
+        pods: pods of those Jobs.
+        epoch: epoch that all have to reach.
+        after_s: minimum time for which the barrier has been closed, in seconds.
+        delay: delay of the Job controller.
+    """
+    excused = [job for job in jobs if _stays_failed(jobset, job)]
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
+    message = (
+        f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
+        f"more than {after_s:g} s"
+    )
+    return Laggards(missing, f"{message}: {details}" if details else message)
+
+
+def absentees(
+    jobset: JobSet,
+    jobs: Sequence[Job],
+    pods: Sequence[ChildPod],
+    since: str,
+    delay: Delay = lambda _job: "",
+) -> Laggards:
+    """Describe the pods that are missing from a running restart group; O(Jobs + pods).
+
+    Pods of a Job that is about to end are not missing: the failure policy decides what follows.
+
+    Args:
+        jobset: JobSet of the group.
+        jobs: Jobs of its current attempt.
+        pods: pods of those Jobs.
+        since: time, as "since ..." or "for more than ...".
+        delay: delay of the Job controller.
+    """
+    excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
+    epoch = jobset.status.synced_epoch
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
+    message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
+    return Laggards(missing, f"{message}: {details}")
+
+
+def _stays_failed(jobset: JobSet, job: Job) -> bool:
+    return job.status.failed_condition is not None and barrier.leaves_jobs_failed(jobset)
+
+
+def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
+    """Return the UIDs of pods without a seat; none where no Job has spares."""
+    seats = {
+        job.metadata.uid: (seats_of_job(job), job.metadata.name)
+        for job in jobs
+        if spares_of_job(job) is not None
+    }
+    if not seats:
+        return frozenset()
+    taken = taken_by_job(barrier.record_of(jobset).taken_seats)
+    spare = {job.metadata.uid for job in jobs if is_parked(jobset, job)}
+    found = set()
+    for pod in pods:
+        meta = pod.metadata
+        index = parse_count(meta.annotations.completion_index)
+        count, name = seats.get(meta.controller_uid, (0, ""))
+        known = bool(name) and index is not None
+        seated = known and holds_seat(meta.uid, index or 0, count, taken.get(name, {}))
+        if known and (meta.controller_uid in spare or not seated):
+            found.add(meta.uid)
+    return frozenset(found)
+
+
+def is_parked(jobset: JobSet, job: Job) -> bool:
+    """Return True for a Job without seats: all of its pods are spares."""
+    meta = job.metadata
+    index = parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
+    taken = taken_jobs_of(barrier.record_of(jobset).taken_jobs)
+    return not holds_job(meta.name, index, working_with(job), taken)
+
+
+def _lacking(
+    jobset: JobSet,
+    jobs: Sequence[Job],
+    pods: Sequence[ChildPod],
+    epoch: int,
+    excused: list[Job],
+    delay: Delay,
+) -> tuple[int, int, str]:
+    """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
+    away = {job.metadata.uid for job in excused}
+    here, behind, expected = _Pods(), [], barrier.expected_pods(jobset)
+    parked = parked_uids(jobset, jobs, pods)
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        if pod.metadata.controller_uid in away or pod.metadata.uid in parked:
+            continue
+        if here.is_behind(pod, epoch):
+            behind.append(pod)
+    lacking: list[str] = []
+    made: dict[str, int] = {}
+    for job in sorted(jobs, key=lambda job: job.metadata.name):
+        name, uid = replicated_job_of(job), job.metadata.uid
+        made[name] = made.get(name, 0) + 1
+        if is_parked(jobset, job):
+            continue
+        if uid in away:
+            expected -= seats_of_job(job)
+            continue
+        left = succeeded(job, here.succeeded.get(uid, ()))
+        expected -= left
+        lack = seats_of_job(job) - left - here.present.get(uid, 0)
+        if lack > 0:
+            lacking.append(
+                f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job, delay)}"
+            )
+    for item in jobset.spec.replicated_jobs:
+        lack = item.replicas - made.get(item.name, 0)
+        if lack > 0:
+            lacking.append(f"replicated job {item.name!r} is missing {_plural(lack, 'job')}")
+    parts = [f"pod {pod.metadata.name!r} {_state(pod)}" for pod in behind[:MAX_NAMED]]
+    parts += lacking[: MAX_NAMED - len(parts)]
+    more = len(behind) + len(lacking) - len(parts)
+    if more > 0:
+        parts.append(f"and {more} more")
+    if here.arrived > expected:
+        parts.append(f"{_plural(here.arrived - expected, 'pod')} too many")
+    return max(expected - here.arrived, 0), expected, ", ".join(parts)
+
+
+@attrs.define
+class _Pods:
+    """Counts of a group's pods: those at the epoch, and live and succeeded ones of each Job."""
+
+    arrived: int = 0
+    present: dict[str, int] = attrs.field(factory=dict)
+    succeeded: dict[str, list[ChildPod]] = attrs.field(factory=dict)
+
+    def is_behind(self, pod: ChildPod, epoch: int) -> bool:
+        """Count a pod; return True if it is live and has not come to the epoch."""
+        owner, phase = pod.metadata.controller_uid, pod.status.phase
+        if phase == "Succeeded":
+            self.succeeded.setdefault(owner, []).append(pod)
+        if phase in {"Succeeded", "Failed"}:
+            return False
+        self.present[owner] = self.present.get(owner, 0) + 1
+        arrived = epoch_of(pod) == epoch and pod.metadata.deletion_timestamp is None
+        self.arrived += arrived
+        return not arrived
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _why(job: Job, delay: Delay) -> str:
+    why = "it is suspended" if job.spec.suspend is True else delay(job)
+    return f" ({why})" if why else ""
+
+
+def _state(pod: ChildPod) -> str:
+    status, meta = pod.status, pod.metadata
+    report = meta.annotations.report
+    if report is not None:
+        parts = [f"at {'attempt' if meta.annotations.is_attempt else 'epoch'} {report[:12]}"]
+        parts += [status.waiting] if status.waiting else []
+    else:
+        what = "no agent yet" if pod.spec.node_name else "not scheduled"
+        parts = [f"{what}: {status.waiting}" if status.waiting else what]
+    if meta.deletion_timestamp is not None:
+        parts.append("being deleted")
+    if pod.spec.node_name:
+        parts.append(f"on node {pod.spec.node_name}")
+    return f"({', '.join(parts)})"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,45 @@
+"""Times of a restart."""
+
+from __future__ import annotations
+
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Observations
+from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from support.restarts.epoch_plans import at, jobset, observed, stored
+
+
+class TestMeasures:
+    def test_each_phase_of_a_restart_is_reported_once(self):
+        """When it is over."""
+        of = jobset()
+        notes = Observations(opened=(2, 4.0))
+        began = plan_epochs(observed(of, {1: 3, 2: 1}, notes=notes), EpochState(), at(5))
+        notes = Observations(opened=(2, 4.0), single=(2, 7.0))
+        ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
+
+        assert (began.begun.cause, began.begun.times.began, began.ended) == (None, 4.0, None)
+        assert ended.ended.times.phases == {"deprecate": 2.0, "gather": 3.0}
+        assert (ended.ended.times.lifted, ended.ended.times.began) == (10, 4.0)
+        assert ended.begun is None
+
+    def test_restart_is_counted_at_its_end_when_all_pods_come_together(self):
+        """It was not visible before."""
+        notes = Observations(opened=(2, 4.0))
+        plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
+
+        assert plan.begun is plan.ended
+        assert plan.ended.times.phases == {}
+        assert plan.ended.times.began == 4.0
+
+    def test_begin_is_not_counted_again_when_another_manager_has_counted_it(self):
+        """The epoch was deprecated then."""
+        plan = plan_epochs(observed(jobset(1, 1), {2: 4}), EpochState(), at(5))
+
+        assert plan.begun is None
+
+    def test_first_start_is_not_counted(self):
+        """It is no restart."""
+        plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
+
+        assert (plan.begun, plan.ended.charge.restarts) == (None, False)
+        assert plan.status.status.restart_history == ()
