@@ -30,8 +30,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPodLabels
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.reconcilers.failure_policy.decision import split
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets, sort_jobs
-from jobsetpy.reconcilers.rules.failure_policy import split
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from jobsetpy.api import keys
 from jobsetpy.observability.metrics import MetricRegistry
-from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
+from jobsetpy.reconcilers.failure_policy.decision import DECISIONS
 from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Total
 
 REGISTRY: Final = MetricRegistry()

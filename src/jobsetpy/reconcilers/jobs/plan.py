@@ -28,6 +28,15 @@ from jobsetpy.api.jobset import (
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
+from jobsetpy.reconcilers.failure_policy.decision import (
+    Match,
+    apply_failure_policy,
+    fail_beyond_completion,
+    split,
+    stays_failed_notice,
+)
+from jobsetpy.reconcilers.failure_policy.stored_rules import stored_rules_notice
 from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, SharedParts
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import (
@@ -39,7 +48,6 @@ from jobsetpy.reconcilers.jobs.counters import (
 )
 from jobsetpy.reconcilers.jobs.held import held, held_notices, report_after_s
 from jobsetpy.reconcilers.jobs.recreation import SOON_S, Recreation
-from jobsetpy.reconcilers.jobs.rule_problems import stored_rules_notice
 from jobsetpy.reconcilers.jobs.startup_policy import (
     WAITING_FOR_DELETION,
     dependencies_reached,
@@ -54,17 +62,9 @@ from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules import plan as p
-from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.buckets import Buckets, sort_jobs
 from jobsetpy.reconcilers.rules.elastic import resizes
-from jobsetpy.reconcilers.rules.failure_policy import (
-    Match,
-    apply_failure_policy,
-    fail_beyond_completion,
-    split,
-    stays_failed_notice,
-)
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import (
     MAX_JOBS,

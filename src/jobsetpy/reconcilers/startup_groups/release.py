@@ -14,9 +14,9 @@ from typing import Final
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.reconcilers.failure_policy.decision import split
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
-from jobsetpy.reconcilers.rules.failure_policy import split
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import (
     AttemptKey,

@@ -19,7 +19,7 @@ from jobsetpy.api.name_rules import (
     label_value,
 )
 from jobsetpy.reconcilers.coscheduling import validation as validation_coscheduling
-from jobsetpy.reconcilers.jobs.validation import failure_policy as validation_failure
+from jobsetpy.reconcilers.failure_policy import validation as validation_failure
 from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_jobs
 from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobsetpy.api import keys, shapes
 from jobsetpy.reconcilers.coscheduling.validation import coscheduling_update
-from jobsetpy.reconcilers.jobs.validation.failure_policy import failure_policy
+from jobsetpy.reconcilers.failure_policy.validation import failure_policy
 from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs, too_many_tolerations
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_deadline_update
 from jobsetpy.reconcilers.restart_in_place.injection.options import SETTINGS as INJECTION_SETTINGS

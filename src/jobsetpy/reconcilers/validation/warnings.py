@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobsetpy.reconcilers.coscheduling.validation import coscheduling_warnings
-from jobsetpy.reconcilers.jobs.validation.failure_policy import failure_policy_warnings
+from jobsetpy.reconcilers.failure_policy.validation import failure_policy_warnings
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_warnings
 from jobsetpy.reconcilers.restart_in_place.validation import agents, heartbeats, launchers
 from jobsetpy.reconcilers.rules.features import Features

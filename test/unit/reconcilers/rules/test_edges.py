@@ -12,13 +12,13 @@ from jobsetpy.api.batch import Job, JobSpec
 from jobsetpy.api.jobset import ChildPod, JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.api.name_rules import dns1123_subdomain, label_value
+from jobsetpy.reconcilers.failure_policy.decision import apply_failure_policy, failed_at
 from jobsetpy.reconcilers.jobs.startup_policy import dependencies_reached, has_started
 from jobsetpy.reconcilers.jobs.suspension import resumptions
 from jobsetpy.reconcilers.placement.admission import mutate
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, group_size
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.rules.conditions import is_true
-from jobsetpy.reconcilers.rules.failure_policy import apply_failure_policy, failed_at
 from jobsetpy.reconcilers.rules.features import Features, gate_names, gate_problems
 from jobsetpy.reconcilers.rules.field_errors import invalid
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_json

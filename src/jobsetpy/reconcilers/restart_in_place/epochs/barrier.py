@@ -16,10 +16,10 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
 from jobsetpy.reconcilers.rules.spares import spares_of
 

@@ -11,6 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
 from jobsetpy.api.reconcile import Result
+from jobsetpy.reconcilers.failure_policy.decision import delay_recreation
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import reports_attempts, with_attempts
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear
@@ -22,7 +23,6 @@ from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochS
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import Pace
-from jobsetpy.reconcilers.rules.failure_policy import delay_recreation
 from jobsetpy.reconcilers.rules.plan import StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now

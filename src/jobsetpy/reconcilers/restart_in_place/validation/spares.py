@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     INDEX_FIELDS,
     JOB_INDEX_FIELDS,
     index_variables,
     job_index_variables,
 )
-from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
 from jobsetpy.reconcilers.rules.annotations import changed_notes, holders, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required

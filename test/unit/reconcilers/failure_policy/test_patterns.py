@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jobsetpy.reconcilers.rules.patterns import (
+from jobsetpy.reconcilers.failure_policy.patterns import (
     MAX_COSTLY,
     MAX_PATTERN,
     MAX_PATTERNS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
+from jobsetpy.reconcilers.failure_policy.decision import DECISIONS
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 from jobsetpy.testing.jobsets import replicated_job
 from support.model_kit import begin, rule

@@ -10,8 +10,8 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES, FailurePolicy
+from jobsetpy.reconcilers.failure_policy.patterns import patterns_problems
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.patterns import patterns_problems
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 JOB_FAILURE_REASONS: Final = (

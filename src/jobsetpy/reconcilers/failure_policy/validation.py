@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
-from jobsetpy.reconcilers.jobs.rule_problems import reason_doubt, reason_problem
-from jobsetpy.reconcilers.rules.actions import SINGLE, WHOLE
-from jobsetpy.reconcilers.rules.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
+from jobsetpy.reconcilers.failure_policy.actions import SINGLE, WHOLE
+from jobsetpy.reconcilers.failure_policy.decision import MAX_REPLICAS_OF_PARTIAL_RESTARTS
+from jobsetpy.reconcilers.failure_policy.patterns import patterns_problems
+from jobsetpy.reconcilers.failure_policy.stored_rules import reason_doubt, reason_problem
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
@@ -18,7 +19,6 @@ from jobsetpy.reconcilers.rules.field_errors import (
     too_many,
 )
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text, texts
-from jobsetpy.reconcilers.rules.patterns import patterns_problems
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 
 RULE_NAME_MAX = 128

@@ -23,13 +23,13 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
-from jobsetpy.reconcilers.rules import actions as act
+from jobsetpy.reconcilers.failure_policy import actions as act
+from jobsetpy.reconcilers.failure_policy.patterns import found, patterns_problems
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, recorded, restarts_in_place
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
-from jobsetpy.reconcilers.rules.patterns import found, patterns_problems
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 from jobsetpy.reconcilers.rules.restart_budget import spent
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
