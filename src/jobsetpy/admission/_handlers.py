@@ -39,6 +39,7 @@ from jobsetpy.reconcilers.restart_in_place.validation.agents import (
     release_warning,
     restart_all_rules,
 )
+from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning
 from jobsetpy.reconcilers.rules.json_tree import Json, child, text
 from jobsetpy.reconcilers.startup_groups.injection import add_barrier
@@ -156,6 +157,7 @@ class JobSetHandlers:
                 request,
                 lambda: validate_update(request.old_object, jobset, features=self._features),
             )
+            warned = check_annotations(jobset, request.old_object).warnings
         else:
             names = claims_to_look_up(jobset)
             claims = await self._claims(request.namespace, names)

@@ -20,6 +20,7 @@ from jobsetpy.api.schema import jobset_crd
 from jobsetpy.api.structural_schema import complete, problems, unknown_fields
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset, rewrite_jobset
@@ -146,6 +147,8 @@ def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -
         jobset["status"] = status
     if wrong:
         return Verdict(jobset, errors + wrong, [])
+    # Admission only warns: another project's newer version may have defined it.
+    errors += [str(each) for each in check_annotations(jobset).warnings]
     jobset = copy.deepcopy(dict(rewrite_jobset(jobset)[0]))
     if features.in_place_restart:
         injected = inject(jobset, image=agent_image)
@@ -158,6 +161,7 @@ def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -
     refused = validate_create(jobset, features=features, claims=claims)
     errors += list(dict.fromkeys(str(each) for each in refused))
     warned = [] if refused else [str(each) for each in warnings(jobset, features)]
+    warned = [each for each in warned if each not in errors]
     return Verdict(jobset, errors, warned)
 
 

@@ -79,7 +79,7 @@ RULES = {
     *("restart_in_place", "restart_in_place.barrier_state", "restart_in_place.pod_backoff"),
     *("rules", "rules.restart_budget"),
 }
-API = {"keys", "timestamps"}
+API = {"annotations", "keys", "timestamps"}
 READING = ("status", "why", "restarts")
 WRITING = ("restart", "suspend", "resume")
 

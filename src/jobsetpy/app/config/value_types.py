@@ -111,7 +111,7 @@ def _names(path: str, value: Any) -> tuple[str, ...]:
 
 
 def _amounts(path: str, value: Any) -> dict[str, str]:
-    from jobsetpy.reconcilers.rules.injected_containers import amount_problem
+    from jobsetpy.api.quantities import amount_problem
 
     if not isinstance(value, dict):
         raise expected("a mapping such as {cpu: 100m, memory: 64Mi}", path, value)
@@ -123,7 +123,7 @@ def _amounts(path: str, value: Any) -> dict[str, str]:
 
 
 def _parse_amounts(text: str) -> dict[str, str]:
-    from jobsetpy.reconcilers.rules.injected_containers import parse_amounts
+    from jobsetpy.api.quantities import parse_amounts
 
     return parse_amounts(text)
 

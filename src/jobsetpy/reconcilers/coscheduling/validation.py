@@ -11,11 +11,9 @@ from jobsetpy.reconcilers.coscheduling.gangs import (
     JOB,
     JOBSET,
     LABELS,
-    SCOPES,
     positive,
     target_names,
 )
-from jobsetpy.reconcilers.coscheduling.plugin import LONGEST_TIMEOUT_S
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
@@ -60,11 +58,7 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
         idle = [name for name in SETTINGS if name in notes]
         why = f"{', '.join(idle)} has no effect without it"
         return [required(note_field(keys.COSCHEDULING_ANNOTATION), why)] if idle else []
-    if scope not in SCOPES:
-        why = f"must be one of {', '.join(SCOPES)}"
-        return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
-    problems = [*_targets(notes, spec), *_timeout(notes), *_capacity(notes)]
-    if problems:
+    if problems := _targets(notes, spec):
         return problems
     targets = _target_jobs(notes, spec)
     return [
@@ -90,15 +84,8 @@ def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
     ]
     if keys.COSCHEDULING_ANNOTATION not in after or problems:
         return problems
-    given = {name: after.get(name) for name in changed}
-    least = keys.COSCHEDULING_MIN_ANNOTATION
-    return [
-        *_timeout(given),
-        *_capacity(given),
-        # No upper bound: a gang that is smaller than its minimum needs all of its pods.
-        *_number(given.get(least), note_field(least)),
-        *_reserved(_target_jobs(after, child(new, "spec"))),
-    ]
+    # No upper bound of the minimum: a gang that is smaller than it needs all of its pods.
+    return _reserved(_target_jobs(after, child(new, "spec")))
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
@@ -133,29 +120,12 @@ def _targets(notes: Json, spec: Json) -> list[FieldError]:
         return []
     field = note_field(keys.COSCHEDULING_TARGETS_ANNOTATION)
     names = target_names(given) if isinstance(given, str) else []
-    if not names:
-        return [invalid(field, given, "must be names of replicatedJobs, with commas")]
     known = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
     return [
         invalid(field, given, f"{name!r} does not appear in .spec.replicatedJobs")
         for name in names
         if name not in known
     ]
-
-
-def _timeout(notes: Json) -> Iterator[FieldError]:
-    given = notes.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    value = positive(given)
-    if given is not None and (value is None or value > LONGEST_TIMEOUT_S):
-        why = f"must be a number from 1 to {LONGEST_TIMEOUT_S:.0f}"
-        yield invalid(note_field(keys.COSCHEDULING_TIMEOUT_ANNOTATION), given, why)
-
-
-def _capacity(notes: Json) -> Iterator[FieldError]:
-    given = notes.get(keys.COSCHEDULING_CAPACITY_ANNOTATION)
-    if given not in {None, "true", "false"}:
-        field = note_field(keys.COSCHEDULING_CAPACITY_ANNOTATION)
-        yield invalid(field, given, 'must be "true" or "false"')
 
 
 def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> Iterator[FieldError]:
@@ -177,13 +147,8 @@ def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> Iterato
         yield from _number(*chosen, size, f"each group of replicatedJob {text(job, 'name')!r}")
 
 
-def _number(given: Any, field: str, size: int = 0, what: str = "") -> list[FieldError]:
-    if given is None:
-        return []
-    value = positive(given)
-    if value is None:
-        return [invalid(field, given, 'must be a number from 1, as text: "4"')]
-    if what and value > size:
+def _number(given: Any, field: str, size: int, what: str) -> list[FieldError]:
+    if (positive(given) or 0) > size:
         return [invalid(field, given, f"{what} has only {size} pods")]
     return []
 

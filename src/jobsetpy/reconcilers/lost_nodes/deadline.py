@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jobsetpy.api import keys
-from jobsetpy.api.durations import parse_duration
+from jobsetpy.api.annotations import read
 from jobsetpy.reconcilers.rules.json_tree import Json, child, number, objects, text
 
 SHORTEST_S: Final = 10.0
@@ -34,18 +34,6 @@ def problem_of(seconds: float) -> str:
     return f"must be 0 (never) or from {SHORTEST_S:g}s to {LONGEST_S / 3600:g}h"
 
 
-def read_deadline(value: Any) -> float:
-    """Return the value of the annotation in seconds; 0 for never.
-
-    Raises:
-        ValueError: it is not a deadline; the message gives the reason.
-    """
-    seconds = parse_duration(value if isinstance(value, str) else "")
-    if problem := problem_of(seconds):
-        raise ValueError(problem)
-    return seconds
-
-
 def deadline_of(annotations: Mapping[str, str], default_s: float = 0.0) -> float:
     """Return the deadline of a JobSet in seconds; 0 for never.
 
@@ -53,13 +41,8 @@ def deadline_of(annotations: Mapping[str, str], default_s: float = 0.0) -> float
         annotations: annotations of the JobSet. A value that admission would reject is ignored.
         default_s: deadline in seconds of JobSets without the annotation.
     """
-    value = annotations.get(keys.LOST_NODE_DEADLINE_ANNOTATION)
-    if value is None:
-        return default_s
-    try:
-        return read_deadline(value)
-    except ValueError:
-        return default_s
+    seconds: float = read(keys.LOST_NODE_DEADLINE_ANNOTATION, annotations, default=default_s)
+    return seconds
 
 
 def job_fields(job_spec: Json, deadline_s: float) -> dict[str, Any]:

@@ -1,30 +1,11 @@
-"""Rules for the annotation that sets a JobSet's deadline for pods on unreachable nodes."""
+"""Warnings about the annotation that sets a JobSet's deadline for pods on unreachable nodes."""
 
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, read_deadline, tolerates_for_ever
-from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
-from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
+from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, tolerates_for_ever
+from jobsetpy.reconcilers.rules.field_errors import FieldWarning
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects
-
-
-def lost_node_deadline(jobset: Json) -> list[FieldError]:
-    """Validate the deadline of a JobSet."""
-    value = child(jobset, "metadata", "annotations").get(keys.LOST_NODE_DEADLINE_ANNOTATION)
-    if value is None:
-        return []
-    try:
-        read_deadline(value)
-    except ValueError as problem:
-        return [invalid(note_field(keys.LOST_NODE_DEADLINE_ANNOTATION), value, str(problem))]
-    return []
-
-
-def lost_node_deadline_update(old: Json, new: Json) -> list[FieldError]:
-    """Validate a changed deadline; an unchanged one is not validated again."""
-    changed = changed_notes(old, new, [keys.LOST_NODE_DEADLINE_ANNOTATION])
-    return lost_node_deadline(new) if changed else []
 
 
 def lost_node_warnings(jobset: Json) -> list[FieldWarning]:

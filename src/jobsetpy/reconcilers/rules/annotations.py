@@ -1,16 +1,46 @@
-"""Annotations of a JobSet and of its pod templates."""
+"""Annotations of a JobSet and of its templates, checked by their table (``jobsetpy.api``)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from difflib import get_close_matches
+from typing import NamedTuple
 
-from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_notes
+import attrs
 
-MAX_SECONDS: Final = 86400
+from jobsetpy.api import keys
+from jobsetpy.api.annotations import ALPHA_PREFIX, OWN_PREFIXES, PREFIX, SETTINGS, TABLE, Level
+from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
+from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_notes, text
 
-_SECONDS: Final = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
+
+class Holder(NamedTuple):
+    """Object with annotations: the JobSet or a template of a ReplicatedJob.
+
+    Args:
+        level: kind of object.
+        path: its field path; "" for the JobSet.
+        notes: its annotations.
+        job: name of the ReplicatedJob; "" for the JobSet.
+    """
+
+    level: Level
+    path: str
+    notes: Json
+    job: str = ""
+
+
+@attrs.frozen
+class Findings:
+    """Result of checking annotations.
+
+    Args:
+        errors: reasons for which the JobSet is refused.
+        warnings: annotations that nothing reads, which other projects may write.
+    """
+
+    errors: list[FieldError] = attrs.field(factory=list)
+    warnings: list[FieldWarning] = attrs.field(factory=list)
 
 
 def note_field(name: str, path: str = "") -> str:
@@ -18,11 +48,13 @@ def note_field(name: str, path: str = "") -> str:
     return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
 
 
-def holders(jobset: Json) -> Iterator[tuple[str, Json]]:
-    """Yield path and annotations of a JobSet, whose path is "", and of its pod templates."""
-    yield "", child(jobset, "metadata", "annotations")
+def holders(jobset: Json) -> Iterator[Holder]:
+    """Yield a JobSet and its templates, each with its annotations."""
+    yield Holder(Level.JOBSET, "", child(jobset, "metadata", "annotations"))
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
-        yield f"spec.replicatedJobs[{at}].template.spec.template", pod_notes(job)
+        path, name = f"spec.replicatedJobs[{at}].template", text(job, "name")
+        yield Holder(Level.JOB, path, child(job, "template", "metadata", "annotations"), name)
+        yield Holder(Level.POD, f"{path}.spec.template", pod_notes(job), name)
 
 
 def changed_notes(old: Json, new: Json, names: Iterable[str]) -> list[str]:
@@ -31,10 +63,62 @@ def changed_notes(old: Json, new: Json, names: Iterable[str]) -> list[str]:
     return [name for name in names if before.get(name) != after.get(name)]
 
 
-def is_seconds(value: object) -> bool:
-    """Return True for a text with a number of seconds, at most a day."""
-    return (
-        isinstance(value, str)
-        and _SECONDS.fullmatch(value) is not None
-        and float(value) <= MAX_SECONDS
-    )
+def check_annotations(jobset: Json, old: Json | None = None) -> Findings:
+    """Check names, places and values of all annotations of the JobSet API.
+
+    Args:
+        jobset: the JobSet.
+        old: the stored JobSet, if there is one: what it has already is not checked again, so that
+            it stays writable for clients which send it back.
+    """
+    found = Findings()
+    mode = child(jobset, "metadata", "annotations").get(keys.IN_PLACE_AGENT_ANNOTATION)
+    before = {} if old is None else {each[:1] + each[3:]: each.notes for each in holders(old)}
+    for holder in holders(jobset):
+        stored = before.get((holder.level, holder.job), {})
+        for name, value in holder.notes.items():
+            if not name.startswith((PREFIX, ALPHA_PREFIX)):
+                continue
+            if stored.get(name) == value:
+                continue
+            field = note_field(name, holder.path)
+            if why := _idle(name, holder.level):
+                # Other projects may write annotations that this version does not know yet.
+                ours = name.startswith(OWN_PREFIXES)
+                if ours and (name not in TABLE or TABLE[name].levels):
+                    found.errors.append(invalid(field, value, why))
+                else:
+                    found.warnings.append(FieldWarning(field, why))
+            elif why := TABLE[name].problem(value) or ("" if old else _unserved(name, mode)):
+                found.errors.append(invalid(field, value, why))
+    return found
+
+
+def _idle(name: str, level: Level) -> str:
+    """Return why nothing reads an annotation of an object of this level; "" if something does."""
+    row = TABLE.get(name)
+    if row is None:
+        prefix = name.rpartition("/")[0]
+        known = {each.rpartition("/")[2]: each for each in SETTINGS}
+        alike = get_close_matches(name.removeprefix(f"{prefix}/"), known, 1, 0.7)
+        guess = f"did you mean {known[alike[0]]}?" if alike else "remove it"
+        return f"nothing reads this annotation: {guess}"
+    if not row.levels:
+        return "is written by programs on Jobs and pods, and has no effect here: remove it"
+    if level in row.levels:
+        return ""
+    places = " or ".join(each.value for each in row.levels)
+    return f"has no effect on a {level.value}: set it on the {places}"
+
+
+def _unserved(name: str, mode: object) -> str:
+    """Return why a setting of injected agents has no effect in this mode; "" if it has."""
+    row = TABLE[name]
+    if row.agent and mode is None:
+        return (
+            f"has no effect without the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor; "
+            "an agent in the pod template is configured by its variables"
+        )
+    if row.supervisor and mode == "sidecar":
+        return f'has no effect in sidecar mode, {row.supervisor}: use "supervisor", or remove it'
+    return ""

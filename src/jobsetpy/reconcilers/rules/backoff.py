@@ -22,16 +22,14 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.durations import in_words, parse_duration
+from jobsetpy.api.annotations import read
+from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import JobSet, JobSetStatus, RestartPacing
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.times import CLOCK_SKEW_S, Now, PinnedTime, pin
 
 MAX_IN_WINDOW: Final = 100
 """Maximum of ``maxRestarts`` within a window: each restart that counts is remembered."""
-
-LONGEST_S: Final = 366 * 86400.0
-"""Maximum time in seconds that an annotation may set."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,11 +87,11 @@ class Pace:
         given = {
             field: seconds
             for name, field in _BACKOFF_FIELDS.items()
-            if name in notes and (seconds := _seconds(notes[name])) is not None
+            if (seconds := _read(name, notes.get(name, ""))) is not None
         }
-        window = notes.get(keys.MAX_RESTARTS_WINDOW_ANNOTATION)
-        window_s = None if window is None else _seconds(window)
-        return cls(now, attrs.evolve(defaults, **given), window_s or 0.0)
+        name = keys.MAX_RESTARTS_WINDOW_ANNOTATION
+        window_s = _read(name, notes.get(name, "")) or 0.0
+        return cls(now, attrs.evolve(defaults, **given), window_s)
 
     def paused(self, status: JobSetStatus, known: PinnedTime | None, now: Now) -> Pace:
         """Return the pace with the stored pause on the monotonic clock.
@@ -258,9 +256,6 @@ _BACKOFF_FIELDS: Final = {
 
 
 @lru_cache(maxsize=256)
-def _seconds(text: str) -> float | None:
-    try:
-        seconds = parse_duration(text[:64])
-    except ValueError:
-        return None
-    return seconds if seconds <= LONGEST_S else None
+def _read(name: str, value: str) -> float | None:
+    seconds: float | None = read(name, {name: value})
+    return seconds

@@ -8,7 +8,6 @@ without a quota for others would never admit the JobSet.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
@@ -16,9 +15,9 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.quantities import PATTERN
-from jobsetpy.reconcilers.rules.annotations import holders, note_field
-from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
+from jobsetpy.api.annotations import read
+from jobsetpy.api.quantities import RESOURCES
+from jobsetpy.reconcilers.rules.field_errors import FieldWarning
 from jobsetpy.reconcilers.rules.json_equality import quantity
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
@@ -31,13 +30,11 @@ from jobsetpy.reconcilers.rules.json_tree import (
     text,
 )
 
-RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 DEFAULT_REQUESTS: Final = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi"}
 DEFAULT_LIMITS: Final = {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
 """Default limits by resource. Measured (``bench/agent.py``): an agent takes 25 MB, and 0.09 s of
 CPU for its start. Logs of a container are rotated at 50 MiB together."""
 
-_QUANTITY: Final = re.compile(PATTERN)
 _GUARANTEED: Final = ("cpu", "memory")
 
 
@@ -60,12 +57,12 @@ class ContainerDefaults:
     def with_annotations(self, *annotations: Json) -> ContainerDefaults:
         """Return these settings with the amounts of annotations; later ones take precedence.
 
-        An invalid annotation is ignored: :func:`amount_problems` refuses it.
+        An invalid annotation is ignored: admission refuses it.
         """
         requests, limits = dict(self.requests), dict(self.limits)
         for notes in annotations:
-            requests |= _amounts_of(notes, keys.INJECTED_REQUESTS_ANNOTATION)
-            limits |= _amounts_of(notes, keys.INJECTED_LIMITS_ANNOTATION)
+            requests |= read(keys.INJECTED_REQUESTS_ANNOTATION, notes, default={})
+            limits |= read(keys.INJECTED_LIMITS_ANNOTATION, notes, default={})
         return attrs.evolve(self, requests=requests, limits=limits)
 
 
@@ -93,44 +90,6 @@ def field_variables(fields: Mapping[str, str], prefix: str = "") -> list[dict[st
         }
         for name, path in fields.items()
     ]
-
-
-def parse_amounts(written: str) -> dict[str, str]:
-    """Parse amounts by resource, such as ``cpu=100m,memory=64Mi``.
-
-    Raises:
-        ValueError: the text has another form.
-    """
-    found = {}
-    for part in written.split(","):
-        name, _, amount = (each.strip() for each in part.partition("="))
-        problem = amount_problem(name, amount)
-        if problem:
-            raise ValueError(problem)
-        found[name] = amount
-    return found
-
-
-def amount_problem(name: Any, amount: Any) -> str:
-    """Return why an amount of a resource is not valid; "" if it is."""
-    if name not in RESOURCES:
-        return f"{name!r} is not one of {', '.join(RESOURCES)}, as in cpu=100m,memory=64Mi"
-    positive = isinstance(amount, str) and _QUANTITY.fullmatch(amount) and quantity(amount) > 0
-    return "" if positive else f"{name}: {amount!r} is not a quantity above 0, such as 100m or 64Mi"
-
-
-def amount_problems(jobset: Json) -> list[FieldError]:
-    """Return errors in the annotations of a JobSet and of its pod templates."""
-    problems = []
-    for path, notes in holders(jobset):
-        for name in keys.INJECTED_ANNOTATIONS:
-            if name not in notes:
-                continue
-            try:
-                parse_amounts(text(notes, name))
-            except ValueError as error:
-                problems.append(invalid(note_field(name, path), notes[name], str(error)))
-    return problems
 
 
 def pull_secrets(pod: Json, secret: str) -> list[Any]:
@@ -315,10 +274,3 @@ def _written(name: str, amount: Decimal) -> str:
     if name == "cpu":
         return f"{(amount * 1000).to_integral_value(ROUND_CEILING)}m"
     return str(amount.to_integral_value(ROUND_CEILING))
-
-
-def _amounts_of(notes: Json, name: str) -> dict[str, str]:
-    try:
-        return parse_amounts(notes[name]) if isinstance(notes.get(name), str) else {}
-    except ValueError:
-        return {}

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.api import keys
+from jobsetpy.api.annotations import read
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.reconcilers.rules.json_tree import Json, child, number, pod_notes
 from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
-
-MAX_SPARES: Final = 1000
-"""Maximum number of spares of a Job, and of spare Jobs of a ReplicatedJob."""
 
 
 class SpareCounts(NamedTuple):
@@ -31,12 +29,6 @@ class SpareCounts(NamedTuple):
 _NONE: Final = SpareCounts()
 _PODS: Final = keys.IN_PLACE_SPARES_ANNOTATION
 _JOBS: Final = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
-
-
-def parse_spares(value: object) -> int | None:
-    """Return the value of an annotation as a number from 0; ``None`` if it is invalid."""
-    count = parse_count(value) if isinstance(value, str) else None
-    return None if count is None or count > MAX_SPARES else count
 
 
 def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
@@ -52,11 +44,7 @@ def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
 
 
 def _asked(own: Json, notes: Json) -> SpareCounts:
-    pods = own.get(_PODS, notes.get(_PODS))
-    jobs = own.get(_JOBS, notes.get(_JOBS))
-    if pods is None and jobs is None:
-        return _NONE
-    return SpareCounts(parse_spares(pods) or 0, parse_spares(jobs) or 0)
+    return SpareCounts(*(read(name, own, notes, default=0) for name in (_PODS, _JOBS)))
 
 
 def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
@@ -104,7 +92,7 @@ def spares_of_job(job: Job) -> int | None:
 
     The manager has set the annotation on the Job, and on its pods.
     """
-    spares = parse_spares(job.metadata.annotations.get(keys.IN_PLACE_SPARES_ANNOTATION))
+    spares: int | None = read(_PODS, job.metadata.annotations)
     return None if spares is None else min(spares, _pods_at_once(job))
 
 
@@ -116,7 +104,7 @@ def seats_of_job(job: Job) -> int:
 def working_with(job: Job) -> int:
     """Return the number of Jobs of a Job's ReplicatedJob that have seats; 0 if all have."""
     meta = job.metadata
-    spares = parse_spares(meta.annotations.get(keys.IN_PLACE_SPARE_JOBS_ANNOTATION)) or 0
+    spares: int = read(_JOBS, meta.annotations, default=0)
     replicas = parse_count(meta.labels.get(keys.REPLICATED_JOB_REPLICAS)) or 0
     return replicas - spares if 0 < spares < replicas else 0
 

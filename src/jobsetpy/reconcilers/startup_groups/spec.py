@@ -32,7 +32,6 @@ ANNOTATIONS: Final = frozenset(
 
 SUPERVISOR: Final = "supervisor"
 INIT_CONTAINER: Final = "init-container"
-BARRIERS: Final = (INIT_CONTAINER, SUPERVISOR)
 """Values for the kind of barrier that holds a group's pods."""
 
 _RBAC: Final = "rbac.authorization.k8s.io"

@@ -9,9 +9,8 @@ from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, inval
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, pod_spec, text, texts
 from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets
 from jobsetpy.reconcilers.startup_groups.injection import unholdable
-from jobsetpy.reconcilers.startup_groups.spec import BARRIERS, INIT_CONTAINER, SUPERVISOR
+from jobsetpy.reconcilers.startup_groups.spec import INIT_CONTAINER, SUPERVISOR
 
-_ANNOTATION = f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]"
 _PATH = "spec.groupSchedulingConfig"
 _RESERVED = "is reserved for the barrier of groupSchedulingConfig"
 
@@ -28,7 +27,7 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     spec = child(jobset, "spec")
     names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
     wanted = child(jobset, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
-    problems = barrier(wanted)
+    problems: list[FieldError] = []
     config = spec.get("groupSchedulingConfig")
     if not isinstance(config, Mapping):
         return [*problems, *_reserved_names(spec, set())]
@@ -56,14 +55,6 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
                 path = f"spec.volumeClaimPolicies[{at}].templates[{nth}].metadata.name"
                 problems.append(invalid(path, keys.GROUP_VOLUME, _RESERVED))
     return problems
-
-
-def barrier(wanted: object) -> list[FieldError]:
-    """Return errors in the annotation for the kind of barrier."""
-    if wanted is None or wanted in BARRIERS:
-        return []
-    said = " or ".join(f'"{each}"' for each in BARRIERS)
-    return [invalid(_ANNOTATION, wanted, f"must be {said}")]
 
 
 def _unholdable(spec: Json, path: str) -> list[FieldError]:

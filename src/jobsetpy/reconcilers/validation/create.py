@@ -23,13 +23,11 @@ from jobsetpy.reconcilers.failure_policy import validation as validation_failure
 from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_jobs
 from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim
-from jobsetpy.reconcilers.lost_nodes import validation as validation_lost_nodes
-from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods
 from jobsetpy.reconcilers.restart_in_place.validation.heartbeats import heartbeats
-from jobsetpy.reconcilers.restart_in_place.validation.progress import progress
-from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import restart_pace
+from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import restart_settings
 from jobsetpy.reconcilers.restart_in_place.validation.spares import spares
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
+from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
@@ -39,7 +37,6 @@ from jobsetpy.reconcilers.rules.field_errors import (
     required,
     too_long,
 )
-from jobsetpy.reconcilers.rules.injected_containers import amount_problems
 from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, number, objects, text, texts
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
@@ -85,15 +82,16 @@ def validate_create(
         *coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(jobset),
-        *amount_problems(jobset),
-        *validation_coscheduling.coscheduling(jobset, features),
-        *validation_lost_nodes.lost_node_deadline(jobset),
-        *restart_pace(jobset),
-        *progress(jobset),
-        *spares(jobset),
-        *deleted_pods(jobset),
-        *heartbeats(jobset),
+        *(check_annotations(jobset).errors or _annotations(jobset, features)),
     ]
+
+
+def _annotations(jobset: Json, features: Features) -> Iterator[FieldError]:
+    """Validate annotations in their context; each of them has a valid value."""
+    yield from validation_coscheduling.coscheduling(jobset, features)
+    yield from restart_settings(jobset)
+    yield from spares(jobset)
+    yield from heartbeats(jobset)
 
 
 def in_place_restart(spec: Json, features: Features) -> Iterator[FieldError]:

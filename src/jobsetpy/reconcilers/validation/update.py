@@ -16,20 +16,23 @@ from jobsetpy.api import keys, shapes
 from jobsetpy.reconcilers.coscheduling.validation import coscheduling_update
 from jobsetpy.reconcilers.failure_policy.validation import failure_policy
 from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs, too_many_tolerations
-from jobsetpy.reconcilers.lost_nodes.validation import lost_node_deadline_update
 from jobsetpy.reconcilers.restart_in_place.injection.options import SETTINGS as INJECTION_SETTINGS
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import WORLD_SIZE
-from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods_update
-from jobsetpy.reconcilers.restart_in_place.validation.progress import progress_update
-from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import restart_pace_update
+from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import (
+    restart_settings_update,
+)
 from jobsetpy.reconcilers.restart_in_place.validation.spares import spares_update
-from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
+from jobsetpy.reconcilers.rules.annotations import (
+    changed_notes,
+    check_annotations,
+    note_field,
+)
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
 from jobsetpy.reconcilers.rules.json_equality import same
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.reconcilers.rules.names import effective_name
-from jobsetpy.reconcilers.startup_groups.validation import barrier, group_scheduling
+from jobsetpy.reconcilers.startup_groups.validation import group_scheduling
 from jobsetpy.reconcilers.validation.create import coordinator, in_place_restart
 
 IMMUTABLE = "field is immutable"
@@ -82,11 +85,9 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
         problems += coordinator(new_spec, effective_name(child(new, "metadata")))
     problems += _agent_notes(old, new)
     problems += coscheduling_update(old, new)
-    problems += restart_pace_update(old, new)
-    problems += progress_update(old, new)
+    problems += check_annotations(new, old).errors
+    problems += restart_settings_update(old, new)
     problems += spares_update(old, new)
-    problems += deleted_pods_update(old, new)
-    problems += lost_node_deadline_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
     return problems
@@ -108,8 +109,7 @@ def _group_added(old: Json, new: Json) -> list[FieldError]:
     """Validate an added startup group, or an added annotation for its barrier."""
     changed = changed_notes(old, new, [keys.GROUP_BARRIER_ANNOTATION])
     if child(new, "spec").get("groupSchedulingConfig") is None:
-        wanted = child(new, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
-        return barrier(wanted) if changed else []
+        return []
     added = child(old, "spec").get("groupSchedulingConfig") is None
     return group_scheduling(new) if added or changed else []
 

@@ -6,6 +6,7 @@ from jobsetpy.reconcilers.coscheduling.validation import coscheduling_warnings
 from jobsetpy.reconcilers.failure_policy.validation import failure_policy_warnings
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_warnings
 from jobsetpy.reconcilers.restart_in_place.validation import agents, heartbeats, launchers
+from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldWarning
 from jobsetpy.reconcilers.rules.injected_containers import pull_secret_warnings
@@ -22,6 +23,7 @@ def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list
         pull_secret: name of the Secret added for images of injected containers.
     """
     found = [
+        *check_annotations(jobset).warnings,
         *agents.warnings(jobset, features),
         *launchers.warnings(jobset, features),
         *heartbeats.warnings(jobset),

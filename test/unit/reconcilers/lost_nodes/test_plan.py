@@ -88,8 +88,8 @@ def test_cached_node_keeps_only_its_labels():
         ("0", 0.0, ""),
         ("9s", 60.0, "must be 0 (never) or from 10s to 24h"),
         ("25h", 60.0, "must be 0 (never) or from 10s to 24h"),
-        ("soon", 60.0, "'soon' is no duration such as 15s or 1m30s"),
-        (30, 60.0, "no duration such as"),
+        ("soon", 60.0, "must be 0 (never) or from 10s to 24h"),
+        (30, 60.0, "must be 0 (never) or from 10s to 24h"),
     ],
 )
 def test_annotation_overrides_the_configured_deadline(value, deadline_s, problem):

@@ -17,10 +17,8 @@ from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
-from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
-    restart_pace,
-    restart_pace_update,
-)
+from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import restart_settings
+from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory
 from jobsetpy.reconcilers.rules.times import Now
@@ -547,17 +545,16 @@ def test_error_names_the_annotation_and_a_valid_value(note, value, why):
     jobset = jobset_json(replicated_job("w", 1), annotations={note: value})
     expected = [f'metadata.annotations[{note}]: Invalid value: "{value}": {why}'] if why else []
 
-    assert [str(e) for e in restart_pace(jobset)] == expected
     assert [str(e) for e in validate_create(jobset) if note in str(e)] == expected
-    assert [str(e) for e in restart_pace_update(plain, jobset)] == expected
-    assert restart_pace_update(jobset, jobset) == []
+    assert [str(e) for e in check_annotations(jobset, plain).errors] == expected
+    assert check_annotations(jobset, jobset).errors == []
 
 
 def test_window_limits_max_restarts():
     """The time of each restart within it is stored in the status."""
     policy = {"maxRestarts": 101}
     jobset = jobset_json(failurePolicy=policy, annotations={WINDOW: "24h"})
-    (problem,) = restart_pace(jobset)
+    (problem,) = restart_settings(jobset)
 
     assert problem.field == "spec.failurePolicy.maxRestarts"
     assert "must be at most 100" in problem.message

@@ -5,13 +5,13 @@ import copy
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api.quantities import parse_amounts
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError
 from jobsetpy.reconcilers.rules.injected_containers import (
     ContainerDefaults,
-    parse_amounts,
     resources_for,
 )
 from jobsetpy.reconcilers.validation.create import validate_create

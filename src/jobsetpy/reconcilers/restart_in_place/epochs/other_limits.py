@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
+from jobsetpy.api.annotations import read
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import is_gathering, record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, over_budget
@@ -120,5 +121,6 @@ def with_progress(
 
 def max_without_progress(jobset: JobSet) -> int:
     """Return the maximum number of consecutive restarts without a new step; 0 for no limit."""
-    text = jobset.metadata.annotations.get(keys.MAX_WITHOUT_PROGRESS_ANNOTATION, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
+    notes = jobset.metadata.annotations
+    limit: int = read(keys.MAX_WITHOUT_PROGRESS_ANNOTATION, notes, default=0)
+    return limit

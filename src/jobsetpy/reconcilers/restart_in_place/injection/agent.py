@@ -22,7 +22,7 @@ from jobsetpy.reconcilers.restart_in_place.injection import pods, worker_variabl
 from jobsetpy.reconcilers.restart_in_place.injection.heartbeats import ring_variables
 from jobsetpy.reconcilers.restart_in_place.injection.options import Options, read_options
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
-from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.annotations import check_annotations, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, copied, items, objects, text
@@ -30,7 +30,6 @@ from jobsetpy.reconcilers.rules.spares import spares_in
 
 SIDECAR = "sidecar"
 SUPERVISOR = "supervisor"
-MODES = (SIDECAR, SUPERVISOR)
 
 
 @attrs.frozen
@@ -71,7 +70,7 @@ def inject(
     if keys.IN_PLACE_AGENT_ANNOTATION not in notes:
         return Injection(jobset)
     mode = notes[keys.IN_PLACE_AGENT_ANNOTATION]
-    problems = [*_mode(mode), *_strategy(spec)]
+    problems = [*check_annotations(jobset).errors, *_strategy(spec)]
     if problems:
         return Injection(jobset, problems=problems)
     jobs = copied(list(items(spec, "replicatedJobs")))
@@ -159,12 +158,6 @@ def fill_job_fields(template: dict[str, Any]) -> None:
         template["parallelism"] = 1 if completions is None else completions
     if completions is None:
         template["completions"] = template["parallelism"]
-
-
-def _mode(mode: object) -> Iterator[FieldError]:
-    if mode not in MODES:
-        said = " or ".join(f'"{each}"' for each in MODES)
-        yield invalid(note_field(keys.IN_PLACE_AGENT_ANNOTATION), mode, f"must be {said}")
 
 
 def _strategy(spec: Json) -> Iterator[FieldError]:

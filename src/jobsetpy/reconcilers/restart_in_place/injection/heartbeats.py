@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
 from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, number, text
 
-AUTO = "auto"
-MIN_S, MAX_S = 0.1, 10
-"""Bounds of the interval between heartbeats, in seconds; those of the agent."""
-
-_SECONDS = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?", re.ASCII)
 _NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
 
 
@@ -32,9 +25,6 @@ def ring_variables(
     value = notes.get(_NAME)
     if value is None:
         return {}
-    if not _is_interval(value):
-        why = f'must be a number of seconds from {MIN_S} to {MAX_S}, or "{AUTO}"'
-        problems.append(invalid(note_field(_NAME), value, why))
     network = child(spec, "network")
     if network.get("enableDNSHostnames") is False:
         why = "agents find each other by the names of their pods: allow the names"
@@ -49,14 +39,6 @@ def ring_variables(
         "HEARTBEAT_GROUP": ",".join(group),
         "HEARTBEAT_SUBDOMAIN": text(network, "subdomain"),
     }
-
-
-def _is_interval(value: object) -> bool:
-    if value == AUTO:
-        return True
-    if not isinstance(value, str) or _SECONDS.fullmatch(value) is None:
-        return False
-    return MIN_S <= float(value) <= MAX_S
 
 
 def _count(value: int | None) -> int:

@@ -2,68 +2,37 @@
 
 from __future__ import annotations
 
-import re
-import signal
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections
+from jobsetpy.api.annotations import AUTO_HANG, TABLE, read
 from jobsetpy.reconcilers.restart_in_place.injection.annotations import Annotations
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
-    WORKER_SETTINGS,
     Ranks,
     health_variables,
     process_variables,
     standby_variables,
 )
 from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import ENDING_ACTIONS
-from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, is_seconds, note_field
+from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, required
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, objects, text
 
-MAX_HANG_S = 604800
-AUTO_HANG = "auto"
-"""Value in place of seconds: the limit is five times the longest step observed by the agent."""
-
-MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
 
-_HANG_VARIABLES = {
+_VARIABLES = {
+    keys.IN_PLACE_GRACE_ANNOTATION: "WORKER_GRACE_SECONDS",
     keys.IN_PLACE_HANG_ANNOTATION: "HANG_SECONDS",
     keys.IN_PLACE_HANG_FIRST_ANNOTATION: "HANG_FIRST_SECONDS",
     keys.IN_PLACE_HANG_SECTIONS_ANNOTATION: "HANG_SECTIONS",
     keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: "HANG_SIGNAL",
 }
-HANG_SETTINGS = tuple(_HANG_VARIABLES)
 _CODE_SETTINGS = (keys.IN_PLACE_END_CODES_ANNOTATION, keys.IN_PLACE_UNFIT_CODES_ANNOTATION)
-SETTINGS = (
-    keys.IN_PLACE_CONTAINER_ANNOTATION,
-    keys.IN_PLACE_GRACE_ANNOTATION,
-    *_CODE_SETTINGS,
-    keys.IN_PLACE_BARRIER_PORT_ANNOTATION,
-    *keys.INJECTED_ANNOTATIONS,
-    *HANG_SETTINGS,
-    *WORKER_SETTINGS,
-    keys.IN_PLACE_SPARES_ANNOTATION,
-    keys.IN_PLACE_SPARE_JOBS_ANNOTATION,
-    keys.IN_PLACE_HEARTBEAT_ANNOTATION,
-)
-
-_WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
-_ONLY_SUPERVISED = {
-    name: f'has no effect in sidecar mode, {why}: use "supervisor", or remove it'
-    for why, names in (
-        ("where the kubelet stops the containers", (keys.IN_PLACE_GRACE_ANNOTATION,)),
-        ("where the agent does not see the worker's file", HANG_SETTINGS),
-        ("which starts no processes", WORKER_SETTINGS),
-    )
-    for name in names
-}
-"""Annotations that a sidecar does not support, and why."""
-_CODE = re.compile(r"[1-9][0-9]{0,2}")
+SETTINGS = (*(each.name for each in TABLE.values() if each.agent), *keys.INJECTED_ANNOTATIONS)
+"""Annotations that are built into the pod templates."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,7 +72,11 @@ def read_options(
     pod = child(template, "template", "spec")
     notes = Annotations(shared, own, f"{path}.template")
     workers = _workers(notes, pod, supervised)
-    codes = frozenset().union(*(_codes(notes, name) for name in _CODE_SETTINGS))
+    codes = frozenset[int]().union(
+        *(read(name, own, shared, default=()) for name in _CODE_SETTINGS)
+    )
+    _needs(notes)
+    _hang_first(notes)
     variables, port = {}, DEFAULT_BARRIER_PORT
     if supervised:
         variables = _supervisor_variables(notes, template, path, workers, ranks)
@@ -127,7 +100,7 @@ def _supervisor_variables(
 ) -> dict[str, str]:
     """Return the supervisor's variables that follow from annotations."""
     pod, where = child(template, "template", "spec"), f"{path}.template.spec"
-    variables = _grace(notes) | _hang(notes)
+    variables = {_VARIABLES[name]: notes.text(name) for name in _VARIABLES}
     for at, worker in objects(pod, "containers"):
         if at in workers:
             field = f"{where}.containers[{at}]"
@@ -163,68 +136,23 @@ def _workers(notes: Annotations, pod: Json, supervised: bool) -> frozenset[int]:
     return frozenset(at for at, _ in containers)
 
 
-def _grace(notes: Annotations) -> dict[str, str]:
-    name = keys.IN_PLACE_GRACE_ANNOTATION
-    if not is_seconds(notes.value(name)):
-        notes.refuse(name, f"must be a number from 0 to {MAX_SECONDS}")
-    return {"WORKER_GRACE_SECONDS": notes.text(name)}
+def _needs(notes: Annotations) -> None:
+    """Refuse settings without the one that they belong to."""
+    for name, row in TABLE.items():
+        if row.needs and not any(notes.value(each) not in (None, "off") for each in row.needs):
+            why = f"has no effect without the annotation {row.needs[0]}: set it, or remove this one"
+            notes.refuse(name, why)
 
 
-def _hang(notes: Annotations) -> dict[str, str]:
-    """Return the supervisor's variables about hangs of its worker."""
-    given = {name: notes.value(name) for name in HANG_SETTINGS}
-    given = {name: value for name, value in given.items() if value is not None}
+def _hang_first(notes: Annotations) -> None:
     after, first = keys.IN_PLACE_HANG_ANNOTATION, keys.IN_PLACE_HANG_FIRST_ANNOTATION
-    wrong = {name: _hang_problem(name, value) for name, value in given.items()}
-    if after not in given:
-        why = f"has no effect without the annotation {after}: set it, or remove this one"
-        wrong = {name: problem or why for name, problem in wrong.items()}
-    fixed = not any(wrong.values()) and first in given and given[after] != AUTO_HANG
-    if fixed and int(given[first]) < int(given[after]):
-        wrong[first] = (
+    limit_s, first_s = (read(name, notes.own, notes.shared) for name in (after, first))
+    if first_s and limit_s and limit_s != AUTO_HANG and first_s < limit_s:
+        why = (
             f"must not be less than the annotation {after}: the first step after a start takes "
             "longer than those that follow"
         )
-    for name, why in wrong.items():
-        if why:
-            notes.refuse(name, why)
-    return {_HANG_VARIABLES[name]: str(value) for name, value in given.items()}
-
-
-def _hang_problem(name: str, value: object) -> str:
-    """Return why an annotation about hangs is invalid; "" if it is not."""
-    if name == keys.IN_PLACE_HANG_SIGNAL_ANNOTATION:
-        return "" if _is_signal(value) else "must be a signal that can be caught, as SIGUSR1"
-    if name == keys.IN_PLACE_HANG_SECTIONS_ANNOTATION:
-        return "" if isinstance(value, str) and hang_sections(value) else SECTIONS_FORM
-    auto = name == keys.IN_PLACE_HANG_ANNOTATION
-    seconds = isinstance(value, str) and _WHOLE_SECONDS.fullmatch(value)
-    if (auto and value == AUTO_HANG) or (seconds and int(str(value)) <= MAX_HANG_S):
-        return ""
-    why = f"must be a whole number of seconds from 1 to {MAX_HANG_S}"
-    return f'{why}, or "{AUTO_HANG}"' if auto else why
-
-
-def _is_signal(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    name = value.upper()
-    known = signal.Signals.__members__.get(name if name.startswith("SIG") else f"SIG{name}")
-    return known is not None and known not in {signal.SIGKILL, signal.SIGSTOP}
-
-
-def _codes(notes: Annotations, name: str) -> frozenset[int]:
-    value = notes.value(name)
-    if value is None:
-        return frozenset()
-    words = value.replace(",", " ").split() if isinstance(value, str) else [""]
-    if not all(_CODE.fullmatch(word) and int(word) <= 255 for word in words):
-        notes.refuse(name, 'must be exit codes from 1 to 255, with commas, such as "3,4"')
-        return frozenset()
-    codes = frozenset(int(word) for word in words)
-    if len(codes) > MAX_END_CODES:
-        notes.refuse(name, f"must be at most {MAX_END_CODES} exit codes")
-    return codes
+        notes.refuse(first, why)
 
 
 def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
@@ -246,18 +174,12 @@ def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
 
 
 def _sidecar_port(notes: Annotations, pod: Json) -> int:
-    """Return the port of a sidecar, and refuse what it does not support."""
-    for name, why in _ONLY_SUPERVISED.items():
-        notes.refuse(name, why)
+    """Return the port of a sidecar."""
     name, used = keys.IN_PLACE_BARRIER_PORT_ANNOTATION, _used_ports(pod)
-    given = notes.value(name)
-    if given is None:
+    port: int | None = read(name, notes.own, notes.shared)
+    if port is None:
         return next(port for port in range(DEFAULT_BARRIER_PORT, 65536) if port not in used)
-    valid = isinstance(given, str) and re.fullmatch(r"[1-9][0-9]{0,4}", given)
-    port = int(given) if valid else 0
-    if not 1 <= port <= 65535:
-        notes.refuse(name, "must be a port from 1 to 65535")
-    elif port in used:
+    if port in used:
         notes.refuse(name, "is a port of another container of the pod")
     return port
 

@@ -6,16 +6,15 @@ their order, from the coordinator's pod. Values that differ between pods come fr
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.python_command import module_names, split_python
+from jobsetpy.api.annotations import read
+from jobsetpy.api.python_command import split_python
 from jobsetpy.reconcilers.restart_in_place.injection.annotations import Annotations
-from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, is_seconds
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
@@ -30,25 +29,11 @@ from jobsetpy.reconcilers.rules.json_tree import (
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.rules.spares import spares_in
 
-MAX_PROCESSES = 64
 OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 """Variables that differ between processes, so that a container cannot set them."""
 
 WORLD_SIZE = "WORKER_WORLD_SIZE"
 """Variable with the total number of ranks, for the supervisor."""
-
-STANDBY_SETTINGS = (
-    keys.IN_PLACE_STANDBY_ANNOTATION,
-    keys.IN_PLACE_PRELOAD_ANNOTATION,
-    keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,
-)
-HEALTH_SETTINGS = (
-    keys.IN_PLACE_HEALTH_ANNOTATION,
-    keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION,
-    keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION,
-)
-WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION, *HEALTH_SETTINGS)
-MAX_COMMAND = 4096
 
 INDEX_FIELDS = tuple(
     f"metadata.{kind}['{keys.COMPLETION_INDEX_ANNOTATION}']" for kind in ("annotations", "labels")
@@ -61,8 +46,6 @@ JOB_INDEX_FIELDS = tuple(
     for name in (keys.JOB_INDEX, keys.JOB_GLOBAL_INDEX, keys.JOB_GROUP_INDEX)
 )
 """Fields with the index of a pod's Job."""
-
-_COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
 
 
 @attrs.frozen
@@ -102,38 +85,25 @@ def standby_variables(notes: Annotations, worker: Json) -> dict[str, str]:
         notes: annotations, and errors in them.
         worker: the container.
     """
-    mode_name, preload_name, delay_name = STANDBY_SETTINGS
+    mode_name, preload_name = keys.IN_PLACE_STANDBY_ANNOTATION, keys.IN_PLACE_PRELOAD_ANNOTATION
     mode, preload = notes.value(mode_name), notes.value(preload_name)
-    wanted = mode in ("on", "program") or preload is not None
-    if mode not in (None, "on", "off", "program"):
-        why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
-        notes.refuse(mode_name, why)
-    elif mode == "program":
+    if mode == "program":
         notes.refuse(preload_name, f'has no effect where {mode_name} is "program": remove it')
-    if not wanted:
-        notes.refuse(delay_name, f"has no effect without {preload_name}: remove it")
+    if preload is None and mode in (None, "off"):
         return {}
-    if not is_seconds(notes.value(delay_name)):
-        notes.refuse(delay_name, f"must be a number from 0 to {MAX_SECONDS}")
-    modules = module_names(preload) if isinstance(preload, str) else None
-    if why := _preload_problem(modules, worker):
+    if why := _preload_problem(worker):
         notes.refuse(preload_name, why)
     return {
-        "WORKER_STANDBY": notes.text(mode_name) or "on",
-        "WORKER_PRELOAD": ",".join(modules or ()),
-        "WORKER_STANDBY_DELAY_SECONDS": notes.text(delay_name),
+        "WORKER_STANDBY": mode or "on",
+        "WORKER_PRELOAD": ",".join(read(preload_name, notes.own, notes.shared, default=())),
+        "WORKER_STANDBY_DELAY_SECONDS": notes.text(keys.IN_PLACE_STANDBY_DELAY_ANNOTATION),
     }
 
 
-def _preload_problem(modules: Sequence[str] | None, worker: Json) -> str:
-    """Return why modules cannot be preloaded; "" if they can. ``None`` stands for no modules."""
+def _preload_problem(worker: Json) -> str:
+    """Return why nothing can be preloaded for a container; "" if something can."""
     words = [*texts(worker, "command"), *texts(worker, "args")]
     parts = split_python(words) if words else None
-    if modules is None:
-        return (
-            'must be "auto", names of Python modules, such as "torch,transformers", or both, '
-            "with commas"
-        )
     if not isinstance(parts, str):
         return ""
     return (
@@ -152,35 +122,17 @@ def health_variables(notes: Annotations, pod: Json, path: str) -> dict[str, str]
         pod: spec of the pod.
         path: field path of the pod's spec.
     """
-    command_name, seconds_name, interval_name = HEALTH_SETTINGS
-    command, seconds, interval = map(notes.value, HEALTH_SETTINGS)
-    if command is None:
-        for name in (seconds_name, interval_name):
-            notes.refuse(name, f"has no effect without {command_name}: remove it")
+    if notes.value(keys.IN_PLACE_HEALTH_ANNOTATION) is None:
         return {}
-    if not _is_command(command):
-        why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
-        notes.refuse(command_name, why)
-    if not (is_seconds(seconds) and float(seconds) > 0):
-        notes.refuse(seconds_name, f"must be a number of seconds above 0, at most {MAX_SECONDS}")
-    if not is_seconds(interval):
-        why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
-        notes.refuse(interval_name, why)
     if pod.get("restartPolicy") == "OnFailure":
         why = "a pod on an unfit machine ends, which needs restartPolicy Never"
         notes.problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
     # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
     return {
-        "HEALTH_COMMAND": notes.text(command_name).replace("$", "$$"),
-        "HEALTH_SECONDS": notes.text(seconds_name),
-        "HEALTH_INTERVAL_SECONDS": notes.text(interval_name),
+        "HEALTH_COMMAND": notes.text(keys.IN_PLACE_HEALTH_ANNOTATION).replace("$", "$$"),
+        "HEALTH_SECONDS": notes.text(keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION),
+        "HEALTH_INTERVAL_SECONDS": notes.text(keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION),
     }
-
-
-def _is_command(value: object) -> bool:
-    if not isinstance(value, str) or not value.strip():
-        return False
-    return "\0" not in value and len(value) <= MAX_COMMAND
 
 
 def process_variables(
@@ -199,8 +151,6 @@ def process_variables(
     if notes.value(setting) is None:
         return {}
     names = {text(each, "name"): at for at, each in objects(worker, "env")}
-    if ranks is None:
-        notes.refuse(setting, f'must be an integer from 1 to {MAX_PROCESSES}, such as "8"')
     mode = template.get("completionMode")
     if mode not in (None, "Indexed"):
         field = f"{path.rpartition('.template.spec.')[0]}.completionMode"
@@ -273,14 +223,13 @@ def _placed_ranks(spec: Json, notes: Mapping[str, Any]) -> tuple[dict[int, Ranks
     found: dict[int, Ranks] = {}
     world = 0
     for at, job in objects(spec, "replicatedJobs"):
-        value = pod_notes(job).get(name, notes.get(name))
+        processes: int | None = read(name, pod_notes(job), notes)
         pods = number(job_spec(job), "completions")
-        counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
-        if not counted or pods is None or pods < 0:
+        if processes is None or pods is None or pods < 0:
             continue
         spares, jobs = spares_in(job, notes), max(0, replicas_of(job))
         pods -= min(pods, spares.pods)
-        found[at] = ranks = Ranks(world, pods, int(value), jobs - min(jobs, spares.jobs))
+        found[at] = ranks = Ranks(world, pods, processes, jobs - min(jobs, spares.jobs))
         world += pods * ranks.processes * ranks.jobs
     return found, world
 

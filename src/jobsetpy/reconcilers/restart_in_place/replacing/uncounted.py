@@ -46,7 +46,6 @@ EXPECTED_CODES: Final = (137, 143)
 
 
 IMMEDIATELY: Final = "Immediately"
-AFTER_BACKOFF: Final = "AfterBackoff"
 """Values of the annotation ``replace-deleted-pods``."""
 
 CHECK_S: Final = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
-from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects, pod_notes
+from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects
 from jobsetpy.reconcilers.rules.spares import spares_in
 
 _NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
@@ -13,21 +13,16 @@ _NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
 
 def heartbeats(jobset: Json) -> list[FieldError]:
     """Return errors for the annotation where it would have no effect."""
-    spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
-    mode, problems = notes.get(keys.IN_PLACE_AGENT_ANNOTATION), []
-    if _NAME in notes and mode != "supervisor":
-        why = f"needs the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor"
-        problems.append(invalid(note_field(_NAME), notes[_NAME], why))
-    for at, job in objects(spec, "replicatedJobs"):
-        path = f"spec.replicatedJobs[{at}].template.spec"
-        own = pod_notes(job)
-        if _NAME in own:
-            why = "the pods of all ReplicatedJobs have one ring: set it on the JobSet"
-            problems.append(invalid(note_field(_NAME, f"{path}.template"), own[_NAME], why))
+    problems = []
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
         completions = job_spec(job).get("completionMode")
-        if _NAME in notes and completions not in (None, "Indexed"):
+        if _NAME in child(jobset, "metadata", "annotations") and completions not in (
+            None,
+            "Indexed",
+        ):
+            field = f"spec.replicatedJobs[{at}].template.spec.completionMode"
             why = "agents find each other by completion indexes: it must be Indexed, or left out"
-            problems.append(invalid(f"{path}.completionMode", completions, why))
+            problems.append(invalid(field, completions, why))
     return problems
 
 

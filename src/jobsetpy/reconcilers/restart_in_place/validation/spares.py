@@ -27,46 +27,30 @@ from jobsetpy.reconcilers.rules.json_tree import (
     text,
 )
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
-from jobsetpy.reconcilers.rules.spares import MAX_SPARES, parse_spares, spares_in
+from jobsetpy.reconcilers.rules.spares import spares_in
 
 _NAME = keys.IN_PLACE_SPARES_ANNOTATION
 _START = keys.START_WITHOUT_SPARES_ANNOTATION
 _JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 _NAMES = (_NAME, _JOBS)
-_SIDECAR = (
-    "a sidecar cannot give a container another rank while it runs: use the supervisor, or remove "
-    "the annotation"
-)
-_NO_AGENT = f"needs the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor"
 
 
 def spares(jobset: Json) -> list[FieldError]:
     """Return errors about spares of a new JobSet, after injection of its agents."""
     spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
     given = [
-        (note_field(name, path), own[name])
-        for path, own in holders(jobset)
+        (note_field(name, each.path), each.notes[name])
+        for each in holders(jobset)
         for name in _NAMES
-        if name in own
+        if name in each.notes
     ]
     start = list(_start(jobset, with_spares=bool(given)))
     if not given or start:
         return start
-    mode = notes.get(keys.IN_PLACE_AGENT_ANNOTATION)
-    why = ""
     if not restarts_in_place(spec):
         why = f"has no effect unless restartStrategy is {keys.IN_PLACE_RESTART}"
-    elif mode != "supervisor":
-        why = _NO_AGENT if mode is None else _SIDECAR
-    if why:
         return [invalid(field, value, why) for field, value in given]
-    problems = [
-        invalid(field, value, f"must be a whole number from 0 to {MAX_SPARES}")
-        for field, value in given
-        if parse_spares(value) is None
-    ]
-    if problems:
-        return problems
+    problems: list[FieldError] = []
     jobs = list(objects(spec, "replicatedJobs"))
     if any(any(spares_in(job, notes)) for _, job in jobs):
         for at, job in jobs:
@@ -91,16 +75,8 @@ def _rules(spec: Json) -> Iterator[FieldError]:
 def _start(jobset: Json, *, with_spares: bool) -> Iterator[FieldError]:
     """Return errors in the annotation for a start without spares."""
     value = child(jobset, "metadata", "annotations").get(_START)
-    if value not in (None, "true", "false"):
-        yield invalid(note_field(_START), value, 'must be "true" or "false"')
-    elif value is not None and not with_spares:
+    if value is not None and not with_spares:
         yield invalid(note_field(_START), value, f"has no effect without {_NAME}")
-    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
-        for path in (("template",), ("template", "spec", "template")):
-            if _START in child(job, *path, "metadata", "annotations"):
-                field = note_field(_START, f"spec.replicatedJobs[{at}].{'.'.join(path)}")
-                why = "all pods start together: set it in the JobSet's annotations"
-                yield forbidden(field, why)
 
 
 def spares_update(old: Json, new: Json) -> list[FieldError]:
@@ -109,15 +85,15 @@ def spares_update(old: Json, new: Json) -> list[FieldError]:
     Annotations of a suspended JobSet's templates may change; pods have their seats' number built
     in.
     """
-    before = dict(holders(old))
+    before = {each.path: each.notes for each in holders(old)}
     after = child(new, "metadata", "annotations").get(_START)
     why = "field is immutable: the Jobs are created for one number of pods"
     problems = [invalid(note_field(name), after, why) for name in changed_notes(old, new, [_START])]
     return problems + [
-        invalid(note_field(name, path), own.get(name), "field is immutable")
-        for path, own in holders(new)
+        invalid(note_field(name, each.path), each.notes.get(name), "field is immutable")
+        for each in holders(new)
         for name in _NAMES
-        if path and path in before and own.get(name) != before[path].get(name)
+        if each.job and each.notes.get(name) != before.get(each.path, each.notes).get(name)
     ]
 
 

@@ -11,8 +11,10 @@ from jobsetpy.agent.protocol import settings as agent_settings
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection import pods as injection_pods
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
-from jobsetpy.reconcilers.restart_in_place.validation.progress import progress as progress_problems
-from jobsetpy.reconcilers.restart_in_place.validation.progress import progress_update
+from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import (
+    restart_settings_update,
+)
+from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
 from jobsetpy.testing import json_patch
@@ -566,7 +568,7 @@ RECREATED = {"mode": None, "strategy": "Recreate"}
         (jobset(notes={ASK: "x"}, **RECREATED), note(ASK), "InPlaceRestart"),
         (jobset(mode=None, notes={HANG: "3"}), note(HANG), "an agent in the pod template"),
         (
-            jobset(job(notes={DUMP: "x"}), mode=None),
+            jobset(job(notes={DUMP: "SIGUSR1"}), mode=None),
             note(DUMP, True),
             "an agent in the pod template",
         ),
@@ -594,12 +596,12 @@ def test_annotations_about_progress_are_accepted_when_they_have_an_effect():
         assert validate_create(obj) == []
         again = copy.deepcopy(obj)
         again["metadata"]["annotations"][ASK] = "again"
-        assert progress_update(obj, again) == []
+        assert list(restart_settings_update(obj, again)) == []
         recreate = copy.deepcopy(again)
         recreate["spec"]["failurePolicy"]["restartStrategy"] = "Recreate"
-        fields = [each.field for each in progress_update(obj, recreate)]
+        fields = [each.field for each in restart_settings_update(obj, recreate)]
         assert [field for field in fields if ASK in field] == [note(ASK)]
-        assert progress_update(recreate, recreate) == []
+        assert list(restart_settings_update(recreate, recreate)) == []
 
 
 # ---- standby processes and processes of workers --------------------------------------------------
@@ -649,7 +651,7 @@ def test_dollar_signs_of_a_health_command_are_doubled():
 def test_health_command_is_refused_without_a_supervisor(mode):
     """A sidecar runs nothing in the worker's container."""
     obj = jobset(mode=mode, notes={HEALTH: "true"})
-    problems = inject(obj, image=IMAGE).problems if mode else progress_problems(obj)
+    problems = inject(obj, image=IMAGE).problems if mode else check_annotations(obj).errors
 
     assert HEALTH in str(problems[0])
     assert "no effect" in str(problems[0])

@@ -67,8 +67,8 @@ def test_other_intervals_are_refused(text):
 @pytest.mark.parametrize(
     ("fields", "field", "why"),
     [
-        ({"mode": "sidecar"}, FIELD, "needs the annotation"),
-        ({"mode": None}, FIELD, "needs the annotation"),
+        ({"mode": "sidecar"}, FIELD, "has no effect in sidecar mode"),
+        ({"mode": None}, FIELD, "has no effect without the annotation"),
         ({"network": {"enableDNSHostnames": False}}, "spec.network.enableDNSHostnames", "names"),
         ({"completionMode": "NonIndexed"}, "spec.replicatedJobs[0].template.spec.completionMode", "Indexed"),
         ({"own": {BEATS: "1"}}, f"{POD}.{FIELD}", "set it on the JobSet"),

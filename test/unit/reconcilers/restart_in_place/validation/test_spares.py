@@ -113,17 +113,12 @@ REFUSED = {
     "spare jobs without an agent": (
         with_spare_jobs(notes=NO_AGENT),
         f"metadata.annotations[{JOBS}]",
-        "needs the annotation",
-    ),
-    "spare jobs with Recreate": (
-        with_spare_jobs(strategy="Recreate", notes=NO_AGENT),
-        f"metadata.annotations[{JOBS}]",
-        "has no effect unless restartStrategy is InPlaceRestart",
+        "has no effect without the annotation",
     ),
     "spare jobs in sidecar mode": (
         with_spare_jobs(notes=SIDECAR),
         f"metadata.annotations[{JOBS}]",
-        "a sidecar cannot give a container another rank",
+        "cannot give a container another rank",
     ),
     "spare jobs, not Indexed": (
         with_spare_jobs(completionMode="NonIndexed"),
@@ -153,13 +148,12 @@ REFUSED = {
     "sidecar": (
         jobset(notes=SIDECAR),
         f"metadata.annotations[{SPARES}]",
-        "a sidecar cannot give a container another rank",
+        "cannot give a container another rank",
     ),
-    "no agent": (jobset(notes=NO_AGENT), f"metadata.annotations[{SPARES}]", "needs the annotation"),
-    "Recreate": (
-        jobset(strategy="Recreate", notes=NO_AGENT),
+    "no agent": (
+        jobset(notes=NO_AGENT),
         f"metadata.annotations[{SPARES}]",
-        "has no effect unless restartStrategy is InPlaceRestart",
+        "has no effect without the annotation",
     ),
     "no ranks": (
         jobset(notes={keys.IN_PLACE_PROCESSES_ANNOTATION: None}),
@@ -241,7 +235,7 @@ REFUSED = {
     "start on a pod template": (
         jobset(own={START: "true"}),
         f"{POD}.metadata.annotations[{START}]",
-        "all pods start together",
+        "has no effect on a pod template: set it on the JobSet",
     ),
     "a folder for each index": (
         jobset(worker={"volumeMounts": [MOUNT]}),

@@ -1,0 +1,120 @@
+"""Annotations that nothing reads, and the table that names all others."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.annotations import ALPHA_PREFIX, PREFIX, SETTINGS, TABLE, read
+from jobsetpy.kubectl.manifests import judge
+from jobsetpy.reconcilers.rules.annotations import check_annotations
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.update import validate_update
+from support.admission.validation_kit import jobset, rjob
+from support.restarts import injection_kit
+
+ROOT = Path(__file__).resolve().parents[4]
+POD = "spec.replicatedJobs[0].template.spec.template."
+JOB = "spec.replicatedJobs[0].template."
+CASES = {
+    "hang-second": ({"in-place-restart-hang-second": "5"}, "", "hang-seconds?"),
+    "heartbeat": ({"in-place-restart-heartbeat": "auto"}, "", "heartbeat-seconds?"),
+    "no progress": ({"in-place-restart-max-no-progress": "3"}, "", "max-without-progress?"),
+    "atuo": ({"in-place-restart-preload": "atuo"}, POD, 'did you mean "auto"?'),
+    "the ring on a template": ({"in-place-restart-heartbeat-seconds": "1"}, POD, "on the JobSet"),
+    "a setting on a Job": ({"in-place-restart-preload": "auto"}, JOB, "JobSet or pod template"),
+    "gangs": ({"coscheduling-scope": "Job"}, "", "nothing reads this annotation"),
+}
+WARNED = {
+    "typing error": (f"{ALPHA_PREFIX}exclusive-topologie", f"{ALPHA_PREFIX}exclusive-topology?"),
+    "new elsewhere": (f"{PREFIX}elastic-size", "nothing reads this annotation: remove it"),
+    "report": (keys.EPOCH_ANNOTATION, "is written by programs"),
+}
+
+
+def annotated(notes: dict[str, str], path: str = "") -> dict:
+    """Return a valid JobSet with a supervisor, and annotations at a path."""
+    body = injection_kit.jobset(mode="supervisor")
+    job = body["spec"]["replicatedJobs"][0]["template"]
+    holder = {"": body, JOB: job, POD: job["spec"]["template"]}[path]
+    holder.setdefault("metadata", {}).setdefault("annotations", {}).update(notes)
+    return body
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_own_annotation_is_refused_when_it_is_misspelt(case):
+    """With its field, its value and the name or value that was probably meant."""
+    notes, path, why = CASES[case]
+    ((name, value),) = notes.items()
+    body = annotated({f"{PREFIX}{name}": value}, path)
+    found = [str(each) for each in check_annotations(body).errors]
+
+    assert len(found) == 1
+    assert found[0].startswith(
+        f'{path}metadata.annotations[{PREFIX}{name}]: Invalid value: "{value}"'
+    )
+    assert why in found[0]
+    assert found[0] in judge(body, Features()).errors
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_other_annotation_causes_a_warning_when_nothing_reads_it(case):
+    """Admission accepts it, since another project may read it; lint does not."""
+    name, why = WARNED[case]
+    body = annotated({name: "x"})
+    (warning,) = check_annotations(body).warnings
+
+    assert check_annotations(body).errors == []
+    assert why in str(warning)
+    assert str(warning) in judge(body, Features()).errors
+
+
+def test_update_is_checked_for_changes_only():
+    """A stored JobSet stays writable, whatever an earlier release accepted."""
+    notes = {f"{PREFIX}in-place-restart-hang-second": "5", keys.LOST_NODE_DEADLINE_ANNOTATION: "x"}
+    old = jobset(rjob())
+    old["metadata"]["annotations"] = notes
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] |= {f"{PREFIX}coscheduling-scop": "Job"}
+
+    assert validate_update(old, copy.deepcopy(old)) == []
+    assert [each.field for each in validate_update(old, new)] == [
+        f"metadata.annotations[{PREFIX}coscheduling-scop]"
+    ]
+
+
+def test_annotations_of_other_projects_are_accepted():
+    """Those of Kueue, Trainer and Go clients of JobSet."""
+    notes = dict.fromkeys(
+        (
+            keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
+            keys.NODE_SELECTOR_ANNOTATION,
+            keys.SKIP_SUSPEND_ANNOTATION,
+            keys.DISABLE_IN_PLACE_ANNOTATION,
+            "kueue.x-k8s.io/podset-required-topology",
+            "trainer.kubeflow.org/podgroup",
+        ),
+        "x",
+    )
+    body = jobset(rjob())
+    body["metadata"]["annotations"] = notes
+
+    assert validate_create(body) == []
+    assert check_annotations(body).warnings == []
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_row_is_complete(name):
+    """Each default is a valid value or a text, each page exists, and invalid values read as unset."""
+    row = TABLE[name]
+
+    assert name.startswith((PREFIX, ALPHA_PREFIX))
+    assert read(name, {name: 5}, default="unset") == "unset"
+    if name in SETTINGS:
+        words = " " in row.default or row.default in ("", "all")
+        assert (ROOT / "docs" / row.page).exists()
+        assert words or row.problem(row.default) == ""
