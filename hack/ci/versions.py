@@ -23,14 +23,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from hack.cluster._versions import KUBERNETES
+from hack.cluster._versions import KUBERNETES, SIDECAR_GATES, minor_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "hack/docs/recorded/versions.json"
-RELEASES = (KUBERNETES, "1.35.4", "1.34.4")
-SIDECARS = "RestartAllContainersOnContainerExits"
-GATES: Mapping[str, tuple[str, ...]] = {"1.35": (f"{SIDECARS}=true", "NodeDeclaredFeatures=true")}
-"""Feature gates that tests need, by minor release."""
+RELEASES = (KUBERNETES, "1.36.3", "1.35.4")
+"""Minor releases that Kubernetes supports: 1.34 was supported until October 2026."""
 SIDECAR = "restart in place, sidecar"
 MOVED = "moved on from the kubelets' release"
 GROUPS = "test/e2e/test_group_scheduling.py"
@@ -81,11 +79,6 @@ class Run:
     kubelet: str
 
     @property
-    def minor(self) -> str:
-        """Minor release, such as ``1.35``."""
-        return ".".join(self.kubernetes.split(".")[:2])
-
-    @property
     def environment(self) -> dict[str, str]:
         """Environment that selects these releases in tests and ``hack/cluster``."""
         return {
@@ -111,8 +104,10 @@ class Run:
         return (REFUSED if _numbers(self.kubernetes) < (1, 35) else REPORTED,)
 
     @property
-    def _gates(self) -> tuple[str, ...]:
-        return GATES.get(self.minor, ()) if self.kubelet == self.kubernetes else ()
+    def _gates(self) -> list[str]:
+        if self.kubelet != self.kubernetes:
+            return []  # the other release may not know them
+        return [f"{name}=true" for name in SIDECAR_GATES.get(minor_of(self.kubernetes), ())]
 
 
 def between(old: str, new: str) -> list[str]:

@@ -351,7 +351,7 @@ class Cluster(Components):
         """Change the release of the control plane, with the same etcd and the same kubelets.
 
         Args:
-            kubernetes: the release, such as ``1.36.3``.
+            kubernetes: the release, such as ``1.37.2``.
         """
         self._own("moving to another release")
         parts = [name for name in CONTROL_PLANE[1:] if name in self.components()]

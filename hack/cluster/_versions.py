@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ._errors import ClusterError
 
-KUBERNETES = "1.36.3"
-ETCD = "3.6.8"
+KUBERNETES = "1.37.2"
+ETCD = "3.7.3"
 COREDNS = "1.15.0"
 HELM = "4.2.4"  # of the release line that uses the same Kubernetes libraries
 PROMETHEUS = "3.13.5"  # server and promtool; v0.313.5 of their Go module
@@ -24,6 +26,22 @@ KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler
 TOOLS = ("kubectl", "helm", "promtool", "prometheus")
 CLIENTS = ("kueue", "trainer")  # other projects' managers, which create or admit JobSets
 ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", *TOOLS, *CLIENTS)
+SIDECARS = "RestartAllContainersOnContainerExits"
+SIDECAR_GATES: Mapping[str, Mapping[str, bool]] = {
+    "1.35": {SIDECARS: True, "NodeDeclaredFeatures": True}
+}
+"""Feature gates for restart in place by sidecar, of the minor releases that need some."""
+GANG_SETTINGS: Mapping[str, Mapping[str, Mapping[str, bool]]] = {
+    "1.37": {
+        "feature_gates": {"GenericWorkload": True},
+        "runtime_config": {"scheduling.k8s.io/v1beta1": True},
+    },
+    "1.36": {
+        "feature_gates": {"GenericWorkload": True, "GangScheduling": True},
+        "runtime_config": {"scheduling.k8s.io/v1alpha2": True},
+    },
+}
+"""Settings with which kube-scheduler schedules gangs itself, by minor release."""
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -60,6 +78,17 @@ class Release:
             machine=machine,
         )
 
+    def gang_settings(self) -> dict[str, Any]:
+        """Return the settings of a cluster whose scheduler schedules gangs itself.
+
+        Raises:
+            ClusterError: this release is not known to do that.
+        """
+        settings = GANG_SETTINGS.get(minor_of(self.kubernetes))
+        if settings is None:
+            raise ClusterError(f"Kubernetes {self.kubernetes}: no settings for native gangs known")
+        return dict(settings)
+
     def of(self, part: str) -> Release:
         """Return the release of `part`: this one, or that of the kubelets."""
         wanted = self.kubelet if part == "kubelet" and self.kubelet else self.kubernetes
@@ -78,3 +107,8 @@ class Release:
         }
         project = own.get(part, f"kubernetes-v{self.of(part).kubernetes}")
         return f"{project}-{self.system}-{self.machine}"
+
+
+def minor_of(version: str) -> str:
+    """Return the minor release of a version: ``1.35`` of ``1.35.4``."""
+    return ".".join(version.split(".")[:2])

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hack.ci.versions import RECORDED, SIDECARS, SUBJECTS, Run, pairs
+from hack.ci.versions import RECORDED, SUBJECTS, Run, pairs
+from hack.cluster._versions import GANG_SETTINGS, SIDECARS
 from hack.generate.generated import write_or_compare
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.coscheduling.pod_groups import API_VERSION
 
 PAGE = "docs/reference/versions.md"
 HEAD = """\
@@ -28,6 +28,11 @@ subject without a number. If a release does not support a subject, the number co
 manager reports so.
 
 """
+_GANGS = "; ".join(
+    f"{release} with {' and '.join(f'`{name}`' for name in each['feature_gates'])} and "
+    + " and ".join(f"`{api}`" for api in each["runtime_config"])
+    for release, each in GANG_SETTINGS.items()
+)
 NOT_RUN = f"""
 ## Not tested
 
@@ -43,9 +48,8 @@ arm64 were started only under qemu-user. The results above do not cover these.
   rule if the API server is older than 1.35 and would drop it, and warn if no node declares that its
   kubelet supports it. The JobSet's condition `{keys.BARRIER_STALLED_CONDITION}` names the pods that
   wait for such a node, with that reason.
-* The backend `PodGroup` of coscheduling: `{API_VERSION}`, with the gates
-  `GenericWorkload` and `GangScheduling` of 1.36. If the API server does not serve it, the manager
-  reports that and labels pods instead.
+* The backend `podgroup` of coscheduling: feature gates and API versions of {_GANGS}. If the API
+  server does not serve the API, the manager reports that and labels pods instead.
 """
 
 

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from hack.cluster import Cluster
+from hack.cluster._versions import Release
 from hack.generate.kustomize import render
 from jobsetpy import admission
 from jobsetpy.api import keys
@@ -49,7 +50,6 @@ pytestmark = [
 
 LIMIT_S = 90.0  # the scheduler's own back-off goes up to 10 s; machines may be busy
 ROOM = 4
-GATES = {"GenericWorkload": True, "GangScheduling": True}
 DONE = keys.COSCHEDULING_COMPLETED_CONDITION
 NOT_SERVED = keys.COSCHEDULING_NOT_SERVED_CONDITION
 SYSTEM = "jobset-system"
@@ -234,8 +234,7 @@ async def site(tmp_path_factory):
     extender = ExtenderSite(folder / "extender", plain=True)
     with Cluster(
         scheduler_config=extender.scheduler_config("marked-pods"),
-        feature_gates=GATES,
-        runtime_config={"scheduling.k8s.io/v1alpha2": True},
+        **Release.wanted().gang_settings(),
         crds=[ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"],
         controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
     ) as running:

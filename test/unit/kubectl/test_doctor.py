@@ -15,14 +15,14 @@ from jobsetpy.kubectl.kubeconfig import Target
 
 HOOK = {"clientConfig": {"caBundle": "eA==", "service": {"namespace": "s", "name": "w"}}}
 FIT = {
-    "/version": {"gitVersion": "v1.36.3"},
+    "/version": {"gitVersion": "v1.37.2"},
     doctor._CRD: jobset_crd(),
     "mutatingwebhookconfigurations": {"webhooks": [HOOK]},
     "validatingwebhookconfigurations": {"webhooks": [HOOK]},
     "endpointslices": {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]},
     "validatingadmissionpolicies": {},
     "serviceaccounts": {},
-    "/nodes": {"items": [{"status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}]},
+    "/nodes": {"items": [{"status": {"nodeInfo": {"kubeletVersion": "v1.37.2"}}}]},
     "/pods": {
         "items": [
             {

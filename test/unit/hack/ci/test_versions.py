@@ -7,10 +7,10 @@ import pytest
 from hack.ci import versions
 from hack.cluster._cluster import _gates_of_environment
 from hack.cluster._errors import ClusterError
-from hack.cluster._versions import KUBERNETES, Release
+from hack.cluster._versions import GANG_SETTINGS, KUBERNETES, SIDECARS, Release, minor_of
 from hack.generate import update_versions
 
-RUN = versions.Run("1.35.4", "1.34.4")
+RUN = versions.Run("1.36.3", "1.35.4")
 
 
 ALL = versions.SUBJECTS | {"reported": (versions.REFUSED, versions.REPORTED)}
@@ -32,7 +32,7 @@ def test_older_kubelets_run_only_subjects_with_pods():
     assert same.subjects() == [each for each in versions.SUBJECTS if each != versions.MOVED]
     assert versions.WITH_NODES[0] == "group scheduling"
     assert RUN.environment["JOBSETPY_FEATURE_GATES"] == ""
-    assert versions.SIDECARS in same.environment["JOBSETPY_FEATURE_GATES"]
+    assert SIDECARS in same.environment["JOBSETPY_FEATURE_GATES"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,13 @@ def test_kubelets_may_be_of_another_release(monkeypatch):
     assert release.of("kubelet").kubernetes == "1.34.4"
     assert Release().folder("kubelet") == Release().folder("kubectl")
     assert Release().kubernetes == KUBERNETES
+
+
+def test_settings_for_native_gangs_follow_from_the_release():
+    """The default release has some; one that has none, or is not known, is an error."""
+    assert Release().gang_settings() == GANG_SETTINGS[minor_of(KUBERNETES)]
+    with pytest.raises(ClusterError, match=r"1\.35\.4: no settings for native gangs known"):
+        Release(kubernetes="1.35.4").gang_settings()
 
 
 def test_gates_of_the_environment(monkeypatch):
