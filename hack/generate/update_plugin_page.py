@@ -70,12 +70,8 @@ SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
 
 OFFLINE: Final[Mapping[str, str]] = {
     "lint": f"lint {MISTAKES}",
-    "simulate": (
-        "simulate examples/in-place-restart/injected-supervisor.yaml "
-        "--fail workers-0-3@90s:exit=137 --fail workers-0-1@91s --lose-node workers-0-2@3m"
-    ),
 }
-"""Commands that need no cluster; files are in ``hack/docs/recorded``, or in the repository."""
+"""Commands that need no cluster; files are in ``hack/docs/recorded``."""
 
 PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
     "docs/images/restarts-sidecar.svg": (SIDECAR, "sidecar"),
@@ -121,7 +117,7 @@ def printed(command: str, moment: Moment | None = None) -> str:
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(out))
-        stack.enter_context(contextlib.chdir(ROOT if "/" in command else RECORDED))
+        stack.enter_context(contextlib.chdir(RECORDED))
         if moment is not None:
             answers = Recorded(moment)
             target = Target(answers, "https://recorded:6443", "default")
@@ -136,9 +132,7 @@ def texts() -> Iterator[tuple[str, str]]:
     for name, (moment, command) in SHOWN.items():
         yield name, f"$ kubectl jobset {command}\n{printed(command, moment)}"
     for name, command in OFFLINE.items():
-        # The page shows the command of "simulate" above the text.
-        prompt = "" if name == "simulate" else f"$ kubectl jobset {command}\n"
-        yield name, f"{prompt}{printed(command)}"
+        yield name, f"$ kubectl jobset {command}\n{printed(command)}"
 
 
 def page_text() -> str:

@@ -86,7 +86,7 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
         found = sorted(flag for flag in actions if flag.startswith("--"))
     elif not command:
         found = list(COMMANDS)
-    elif command in {"lint", "simulate"}:
+    elif command == "lint":
         directive = FILES
     elif command == "completion":
         found = list(SHELLS)

@@ -24,7 +24,6 @@ COMMANDS: Final = {
     "resume": "let a suspended JobSet run",
     "lint": "judge manifests as the webhooks would, without a cluster",
     "convert": "print manifests with restart in place in the place of torchrun and other launchers",
-    "simulate": "play a manifest through failures, and print what would be decided when",
     "doctor": "see whether the cluster is fit for JobSets, and what would fix it",
     "completion": "print completion for bash or zsh",
 }
@@ -32,7 +31,7 @@ COMMANDS: Final = {
 _MODULES: Final = {"restart": "actions", "suspend": "actions", "resume": "actions"}
 """Where a command is, if not in the module of its name."""
 
-OFFLINE: Final = frozenset({"completion", "convert", "lint", "simulate"})
+OFFLINE: Final = frozenset({"completion", "convert", "lint"})
 """Commands that see to a cluster themselves, if they need one."""
 
 FLAGS: Final = (

@@ -134,7 +134,6 @@ async def test_jobset_that_has_ended_is_not_restarted(kubectl):
         (["restarts", "x", "--svg", ""], ([], ":0")),
         (["restart", "--in"], (["--in-place"], ":4")),
         (["lint", "--s"], (["--server"], ":4")),
-        (["simulate", "f.yaml", "--lo"], (["--lose-node"], ":4")),
         (["suspend", "x", "--dry-run", ""], (["none", "server"], ":4")),
     ],
 )

@@ -76,7 +76,13 @@ users:
     token: secret
 """
 RULES = {
-    *("restart_in_place", "restart_in_place.barrier_state", "restart_in_place.pod_backoff"),
+    *(
+        "restart_in_place",
+        "restart_in_place.epochs",
+        "restart_in_place.epochs.barrier_state",
+        "restart_in_place.job_controller",
+        "restart_in_place.job_controller.replacement_delay",
+    ),
     *("rules", "rules.restart_budget"),
 }
 API = {"annotations", "keys", "timestamps"}
