@@ -185,6 +185,23 @@ async def a_job_has_failed(life):
     return at_attempt(1, *ALL), 1
 
 
+async def several_jobs_have_failed(life):
+    """Two Jobs have failed; the rule for the later one restarts all, and the other has no rule."""
+    rule = {
+        "name": "maintenance",
+        "action": "RestartJobSetAndIgnoreMaxRestarts",
+        "onJobFailureReasons": ["BackoffLimitExceeded"],
+        "targetReplicatedJobs": ["a"],
+    }
+    policy = {"maxRestarts": 0, "restartStrategy": "Recreate", "rules": [rule]}
+    stored = await life.go_creates(failurePolicy=policy)
+    await life.go_adds(stored, "a/0", "b/0", "b/1")
+    await life.go_reports()
+    await life.end("js-b-1", "Failed")
+    await life.end("js-a-0", "Failed")
+    return at_attempt(1, *ALL), 1
+
+
 async def restart_counted(life):
     """The restart is in the status; all Jobs are still the old ones."""
     stored = await life.go_creates()
@@ -257,6 +274,7 @@ PHASES = (
     running,
     in_order,
     a_job_has_failed,
+    several_jobs_have_failed,
     restart_counted,
     restart_half_done,
     blocking_restart,

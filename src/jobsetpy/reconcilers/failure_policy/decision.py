@@ -1,11 +1,10 @@
 """Failure policy: decisions on failed child Jobs (KEP-262).
 
-The first rule that applies to a failure decides on it, and the strongest outcome is executed: the
-end of the JobSet, a restart of all Jobs, of ReplicatedJobs, of single Jobs. A counted restart comes
-before one that is not counted. Among equal outcomes that of the earlier rule is used, and among its
-Jobs the one that failed first is named. One decision covers all Jobs that failed: a restart of all
-Jobs replaces every one of them, and restarts of single Jobs or ReplicatedJobs are decided one after
-the other until none is left.
+The first rule that applies to a failure decides on it. If several Jobs have failed, they are
+decided in the order of their rules, the default last, and among Jobs of one rule the one that
+failed first comes first. A restart of all Jobs, and the end of the JobSet, cover all failures that
+are left. A restart of a Job or ReplicatedJob covers the failures within it, and the next failure is
+decided: counters and state are those of deciding one failure at a time, in one status write.
 
 A Job with a ``FailJob`` rule is excluded: it stays failed, and every reconcile finds its rule
 again, since reason and message of a failure never change.
@@ -38,17 +37,11 @@ REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
 NO_FAILURE_POLICY: Final = "NoFailurePolicy"
 
 _COUNTED: Final = frozenset({act.RESTART_JOB, act.RESTART_REPLICATED_JOB})
-_RANKS: Final = {
-    act.FAIL_JOBSET: 0,
-    act.RESTART_JOBSET: 2,
-    act.RESTART_JOBSET_UNCOUNTED: 3,
-    act.RESTART_REPLICATED_JOB: 4,
-    act.RESTART_REPLICATED_JOB_UNCOUNTED: 5,
-    act.RESTART_JOB: 6,
-    act.RESTART_JOB_UNCOUNTED: 7,
-}
-"""Ranks of outcomes, the strongest first; 1 is a restart without budget."""
-DECISIONS: Final = (*_RANKS, act.FAIL_JOB, REACHED_MAX_RESTARTS, NO_FAILURE_POLICY)
+DECISIONS: Final = (
+    *(act.FAIL_JOBSET, act.RESTART_JOBSET, act.RESTART_JOBSET_UNCOUNTED),
+    *sorted(act.SINGLE | act.WHOLE),
+    *(act.FAIL_JOB, REACHED_MAX_RESTARTS, NO_FAILURE_POLICY),
+)
 """Possible decisions on a failure: an action, or the end of the JobSet without one."""
 MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
 """Maximum replicas with restarts of single Jobs, which are counted in a list of the status."""
@@ -183,15 +176,20 @@ def _apply(
     features: Features,
     pace: Pace,
 ) -> str:
-    """Execute the strongest decision."""
+    """Decide on failures in the order of rules, until a decision covers all that are left."""
     left = pace.left(draft.old, spent(draft.status), policy.max_restarts)
     rules = Rules(policy)
-    matches = sorted(map(rules.choose, failed), key=lambda match: _rank(match, left <= 0))
+    # The sort is stable: Jobs of one rule stay in the order in which they failed. Actions of a
+    # newer CRD come last, so that they do not delay those that can be executed.
+    matches = sorted(
+        map(rules.choose, failed), key=lambda match: (match.action not in DECISIONS, match.place)
+    )
     counters = _PartCounters(jobset, draft)
     recreated: set[str] = set()
     for match in matches:
         if match.action not in act.SINGLE | act.WHOLE:
-            counters.store()  # unknown actions come last
+            # Stored first, since the budget of a restart of all Jobs is what these have left.
+            counters.store()
             return _apply_to_all(policy, match, draft, pace)
         if replicated_job_of(match.job) in recreated:
             continue
@@ -212,16 +210,6 @@ def _apply(
             recreated.add(replicated_job_of(match.job))
     counters.store()
     return ""
-
-
-def _rank(match: Match, no_budget: bool) -> tuple[int, int]:
-    """Return the rank of a decision: lower is stronger; among equals, the earlier rule.
-
-    A counted restart for which there is no budget ends the JobSet.
-    """
-    if no_budget and match.action in {act.RESTART_JOBSET, *_COUNTED}:
-        return 1, match.place
-    return _RANKS.get(match.action, len(_RANKS) + 1), match.place
 
 
 def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:

@@ -417,37 +417,36 @@ class TestFailurePolicy:
         assert restarts(cluster) == (1, 1)
 
     @pytest.mark.parametrize(
-        ("first", "second", "outcome"),
+        ("first", "second", "left", "state", "counters"),
         [
-            ("RestartJobSetAndIgnoreMaxRestarts", "FailJobSet", "FailJobSet"),
-            ("RestartJob", "FailJobSet", "FailJobSet"),
-            ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobSet", "RestartJobSet"),
-            ("RestartJob", "RestartReplicatedJob", "RestartReplicatedJob"),
-            ("RestartReplicatedJob", "RestartJobSet", "RestartJobSet"),
+            pytest.param(IGNORE, "FailJobSet", 1, "", (1, 0, None), id="earlier restart"),
+            pytest.param(IGNORE, "RestartJobSet", 0, "", (1, 0, None), id="no budget is needed"),
+            pytest.param(IGNORE, None, 0, "", (1, 0, None), id="the default never comes first"),
+            pytest.param(IGNORE, "RestartJob", 0, "", (1, 0, None), id="all include one"),
+            pytest.param("FailJobSet", IGNORE, 1, "Failed", (0, 0, None), id="earlier end"),
+            pytest.param("RestartJob", "FailJobSet", 9, "Failed", (0, 0, [1, 0, 0]), id="job, end"),
+            pytest.param("RestartJob", "RestartJobSet", 9, "", (1, 1, [1, 0, 0]), id="job, all"),
+            pytest.param("RestartJob", None, 9, "", (1, 1, [1, 0, 0]), id="job, default"),
+            pytest.param("RestartJob", None, 1, "Failed", (0, 0, [1, 0, 0]), id="budget of both"),
+            pytest.param("RestartJob", "RestartReplicatedJob", 9, "", (0, 0, [2, 1, 1]), id="job, rj"),
+            pytest.param("RestartReplicatedJob", "RestartJob", 9, "", (0, 0, [1, 1, 1]), id="rj, job"),
+            pytest.param("FailJob", "RestartJobSet", 9, "", (1, 1, None), id="all include failed"),
+            pytest.param("FailJob", "RestartJob", 9, "", (0, 0, [0, 1, 0]), id="failed stays"),
         ],
-    )
-    def test_strongest_action_wins_when_several_jobs_fail(self, first, second, outcome):
-        """Each failure is decided separately; an earlier rule's restart does not hide another."""
-        rules = (rule(first, ["X"], name="one"), rule(second, ["Y"], name="two"))
-        cluster = with_policy(*rules, max_restarts=9)
-        cluster.fail(B[0], "X")
-        cluster.fail(B[1], "Y")
+    )  # fmt: skip
+    def test_jobs_are_decided_in_the_order_of_rules_when_several_fail(
+        self, first, second, left, state, counters
+    ):
+        """The first restart of all, or the end, covers the failures that come after it."""
+        rules = [rule(first, ["X"], name="one")]
+        rules += [rule(second, ["Y"], name="two")] if second else []
+        cluster = with_policy(*rules, max_restarts=left)
+        cluster.fail(B[0], "X", after=2)
+        cluster.fail(B[1], "Y", after=1)
         cluster.reconcile()
 
-        reasons = {event.reason for event in cluster.events}
-        decided = {reason for reason in reasons if reason.endswith("FailurePolicyAction")}
-        assert decided == {f"{outcome}FailurePolicyAction"}
-        assert (cluster.status.terminal_state == "Failed") is (outcome == "FailJobSet")
-
-    def test_restart_without_budget_fails_the_jobset_next_to_an_uncounted_restart(self):
-        """A restart that counts has the same result as it would have alone."""
-        rules = (rule(self.IGNORE, ["X"], name="one"), rule("RestartJob", ["Y"], name="two"))
-        cluster = with_policy(*rules, max_restarts=0)
-        cluster.fail(B[0], "X")
-        cluster.fail(B[1], "Y")
-        cluster.reconcile()
-
-        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
+        assert cluster.status.terminal_state == state
+        assert (*restarts(cluster), restart_arrays(cluster, "replicated-job-b")[0]) == counters
 
     def test_rules_without_names_get_default_names(self):
         """The same names that admission would set."""
