@@ -121,8 +121,8 @@ def ask(kubeconfig: Path, command: str) -> Json:
     made: list[Recording] = []
     real = cluster.target
 
-    def target(options: Options, environ: Mapping[str, str]) -> Target:
-        found = real(options, environ)
+    async def target(options: Options, environ: Mapping[str, str], *, long: bool) -> Target:
+        found = await real(options, environ, long=long)
         made.append(Recording(found.transport))
         return found._replace(transport=made[-1])
 

@@ -16,7 +16,7 @@ _RUNTIME: Final = (
     *("aiohttp", "attrs", "cattrs", "kubernetes_asyncio", "prometheus_client", "structlog"),
     *("uvloop", "yaml"),
 )
-_KUBECTL: Final = ("attrs", "re2", "rich", "yaml")
+_KUBECTL: Final = ("attrs", "kubernetes_asyncio", "re2", "rich", "yaml")
 
 PROVIDES: Final[Mapping[str, tuple[str, ...]]] = {
     "runtime": _RUNTIME,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -32,6 +31,7 @@ from jobsetpy.client._login import (
     Login,
     ServiceAccountLogin,
     credentials_error,
+    ssl_context,
 )
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.client._watched_file import WatchedFile
@@ -91,7 +91,7 @@ class AiohttpTransport:
         self._refreshes = 0
         self._fresh_until = 0.0
         self._base = str(configuration.host).rstrip("/")
-        self._ssl = _ssl_context(configuration) if self._base.startswith("https:") else None
+        self._ssl = ssl_context(configuration) if self._base.startswith("https:") else None
         self._tls_files = _tls_files(configuration, seen=True)
         self._user_agent = user_agent
         self._max_connections = max_connections
@@ -297,7 +297,7 @@ class AiohttpTransport:
             # Every file is checked, so that each records the version used from now on.
             if not sum(file.changed() for file in self._tls_files):
                 return False
-            self._ssl = _ssl_context(configuration)
+            self._ssl = ssl_context(configuration)
         except BaseException:
             for file in self._tls_files:
                 file.forget()
@@ -470,18 +470,3 @@ def _tls_files(configuration: Any, *, seen: bool = False) -> list[WatchedFile]:
             with suppress(OSError):
                 file.changed()
     return files
-
-
-def _ssl_context(configuration: Any) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    except (OSError, ssl.SSLError) as problem:
-        raise credentials_error("TLS files", problem) from problem
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if configuration.disable_strict_ssl_verification:
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context

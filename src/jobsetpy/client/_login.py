@@ -4,8 +4,8 @@ Only the configuration part of kubernetes_asyncio is used, which supports every 
 and every login method. The package cannot be imported in part: its ``__init__`` loads a module for
 each class of the Kubernetes API, 65 MB and over a second. The configuration part is therefore
 imported inside an empty package of the same name, which is removed immediately afterwards: a
-program that imports kubernetes_asyncio itself, before or later, gets the whole package. urllib3,
-which that part needs for passwords only, is loaded on first use.
+program that imports kubernetes_asyncio itself, before or later, gets the whole package. urllib3 and
+aiohttp, which that part needs for passwords and OpenID only, are loaded on first use.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import ssl
 import sys
 import types
 from collections.abc import Mapping
@@ -47,12 +48,22 @@ class KubeconfigLogin:
 
     Args:
         path: path of the file, or several, separated as in ``$KUBECONFIG``.
-        context: context to use; the file's current context if ``None``.
+        context: context to use; the first file's current context if ``None``.
+        overrides: entries that replace those of the context: ``cluster``, ``user``; and ``token``,
+            which replaces the user.
     """
 
-    def __init__(self, path: str, context: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        context: str | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
         self._path = path
         self._context = context
+        self._overrides = dict(overrides or {})
+        self.namespace = ""
+        """Namespace of the context; "" if it has none."""
         self._config, configuration_class = kubernetes_configuration()
         self._loader: Any = None
         self.configuration: Any = configuration_class()
@@ -61,12 +72,16 @@ class KubeconfigLogin:
         """Read the file and the files named in it; run its exec plugin."""
         if not _any_file(self._path):
             raise FileNotFoundError(self._path)
-        self._loader = await self._config.load_kube_config(
-            config_file=self._path,
-            context=self._context,
-            client_configuration=self.configuration,
-            persist_config=False,
+        merger = self._config.kube_config.KubeConfigMerger(self._path)
+        # The merger takes the last file's; kubectl takes that of the first file that has one.
+        current = (each.get("current-context") for each in merger.config_files.values())
+        name = self._context or next(filter(None, current), None)
+        if self._overrides:
+            name = _add_context(merger.config, name, self._overrides)
+        self._loader = await self._config.load_kube_config_from_dict(
+            merger.config, context=name, client_configuration=self.configuration
         )
+        self.namespace = self._loader.current_context["context"].get("namespace") or ""
 
     async def renew(self) -> None:
         """Refresh token files, OpenID tokens, and credentials of plugins with an expiry."""
@@ -121,6 +136,46 @@ class ServiceAccountLogin:
         """Do nothing: the configuration's hook renews the token."""
 
 
+def _add_context(config: Any, name: str | None, overrides: dict[str, str]) -> str:
+    """Add a context with other entries to a configuration; return its name."""
+    context = dict(config["contexts"].get_with_name(name)["context"].value) if name else {}
+    context |= overrides
+    added = f"{name} with {', '.join(overrides)}"
+    if token := context.pop("token", ""):
+        context["user"] = added
+        config.value["users"].append({"name": added, "user": {"token": token}})
+    config["users"].get_with_name(context["user"])  # its absence is an error
+    config.value["contexts"].append({"name": added, "context": context})
+    return added
+
+
+def context_names(path: str) -> list[str]:
+    """Return the names of the contexts in kubeconfig files, separated as in ``$KUBECONFIG``."""
+    config, _ = kubernetes_configuration()
+    merged = config.kube_config.KubeConfigMerger(path).config
+    return [each["name"] for each in merged.value["contexts"]] if merged is not None else []
+
+
+def ssl_context(configuration: Any) -> ssl.SSLContext:
+    """Return the TLS context of a configuration.
+
+    Raises:
+        ConnectFailedError: its files cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except (OSError, ssl.SSLError) as problem:
+        raise credentials_error("TLS files", problem) from problem
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 def credentials_error(what: str, problem: Exception) -> ConnectFailedError:
     """Return the error for unusable credentials; nothing was sent, so a retry is allowed."""
     return ConnectFailedError(f"cannot use {what}: {type(problem).__name__}: {problem}")
@@ -150,8 +205,9 @@ def _import_lean() -> tuple[Any, Any]:
     client: Any = types.ModuleType(f"{_PACKAGE}.client")
     client.__path__ = [str(Path(place) / "client") for place in places]
     client.ApiClient = object  # named by an annotation only
-    passwords = _loaded_when_used("urllib3")
-    sys.modules.setdefault(passwords.__name__, passwords)
+    late = [_loaded_when_used(name) for name in ("aiohttp", "urllib3")]
+    for each in late:
+        sys.modules.setdefault(each.__name__, each)
     sys.modules[root.__name__] = root
     sys.modules[client.__name__] = client
     try:
@@ -161,14 +217,21 @@ def _import_lean() -> tuple[Any, Any]:
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
-        if sys.modules[passwords.__name__] is passwords:
-            del sys.modules[passwords.__name__]
+        for each in late:
+            if sys.modules[each.__name__] is each:
+                del sys.modules[each.__name__]
 
 
 def _loaded_when_used(name: str) -> types.ModuleType:
     """Return a placeholder of a module that imports it at the first access to an attribute."""
     stands: Any = types.ModuleType(name)
-    stands.__getattr__ = lambda attribute: getattr(importlib.import_module(name), attribute)
+
+    def use(attribute: str) -> Any:
+        found = importlib.import_module(name)
+        # It stands in sys.modules as long as annotations are evaluated, which need any class.
+        return object if found is stands else getattr(found, attribute)
+
+    stands.__getattr__ = use
     module: types.ModuleType = stands
     return module
 

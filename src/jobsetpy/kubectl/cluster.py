@@ -143,6 +143,8 @@ def run(
     options: Options,
     environ: Mapping[str, str],
     command: Callable[[Cluster], Coroutine[Any, Any, T]],
+    *,
+    long: bool = False,
 ) -> T:
     """Run a command against the user's cluster.
 
@@ -151,7 +153,7 @@ def run(
     """
 
     async def main() -> T:
-        where = target(options, environ)
+        where = await target(options, environ, long=long)
         cluster = Cluster(where)
         try:
             return await command(cluster)

@@ -138,7 +138,8 @@ def _run(options: argparse.Namespace) -> int:
     from jobsetpy.kubectl import cluster
 
     target = target_options(options)
-    code = cluster.run(target, os.environ, lambda found: command.run(found, options))
+    long = any(getattr(options, name, False) for name in ("watch", "follow", "wait"))
+    code = cluster.run(target, os.environ, lambda found: command.run(found, options), long=long)
     return code
 
 

@@ -87,6 +87,18 @@ async def test_kubeconfig_has_token_context_and_server(http_server, tmp_path):
             assert await sent_token(http_server, other) is None
 
 
+async def test_first_of_several_files_chooses_the_context(http_server, tmp_path):
+    """As in kubectl: later files add entries."""
+    async with connected(http_server, tmp_path, {"token": "abc"}):
+        later = kubeconfig(tmp_path, "http://127.0.0.1:9", {"token": "late"}, name="later")
+        later.write_text(
+            later.read_text().replace("current-context: a", "current-context: anonymous")
+        )
+        paths = f"{tmp_path / 'config'}:{later}"
+        async with aclosing(await connect(kubeconfig=paths)) as client:
+            assert await sent_token(http_server, client) == "Bearer abc"
+
+
 async def test_token_file_is_read_again(http_server, tmp_path, monkeypatch):
     """No 401 is needed; the file's line feed is not part of the token."""
     monkeypatch.setattr(_aiohttp, "RELOAD_S", 0.0)

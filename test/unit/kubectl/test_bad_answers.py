@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
@@ -37,7 +38,7 @@ def kubectl(world, monkeypatch, capsys):
         where = Target(
             transport or MemoryTransport(world._dispatcher), "https://test:6443", "default"
         )
-        monkeypatch.setattr(cluster, "target", lambda *_: where)
+        monkeypatch.setattr(cluster, "target", AsyncMock(return_value=where))
         code = plugin.main(arguments)
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err

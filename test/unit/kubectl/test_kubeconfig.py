@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import AiohttpTransport
 from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.kubeconfig import Options, target
@@ -30,6 +31,9 @@ def config(server="https://a:6443", *, user=None, current="one", **cluster):
     }
 
 
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1"}
+
+
 @pytest.fixture
 def write(tmp_path):
     """Function that writes a kubeconfig and returns its path."""
@@ -45,15 +49,31 @@ def write(tmp_path):
 class TestTarget:
     async def test_current_context_is_used(self, write):
         """It has server, namespace and user."""
-        found = target(Options(kubeconfig=write(config())), {})
+        found = await target(Options(kubeconfig=write(config())), {})
 
         assert (found.server, found.namespace) == ("https://a:6443", "team")
 
     async def test_flags_override_the_context(self, write):
         """Server and namespace are theirs."""
-        found = target(Options(kubeconfig=write(config()), namespace="n", server="http://b"), {})
+        found = await target(
+            Options(kubeconfig=write(config()), namespace="n", server="http://b"), {}
+        )
 
         assert (found.server, found.namespace) == ("http://b", "n")
+
+    async def test_given_token_replaces_the_user(self, write):
+        """The user's exec plugin is not run."""
+        path = write(config(user={"exec": EXEC | {"command": "no-such-thing"}}))
+        found = await target(Options(kubeconfig=path, token="mine"), {})
+
+        assert (found.transport._token, found.namespace) == ("mine", "team")
+
+    async def test_long_command_renews_its_credentials(self, write):
+        """It has the transport that can do so."""
+        found = await target(Options(kubeconfig=write(config())), {}, long=True)
+        await found.transport.aclose()
+
+        assert isinstance(found.transport, AiohttpTransport)
 
     async def test_first_file_of_several_takes_precedence(self, write):
         """Files of $KUBECONFIG that do not exist are skipped."""
@@ -62,42 +82,46 @@ class TestTarget:
         paths = [write(config("https://first"), "1"), "/nowhere", write(second, "2")]
         environ = {"KUBECONFIG": os.pathsep.join(paths)}
 
-        assert target(Options(), environ).server == "https://first"
-        assert target(Options(cluster="d"), environ).server == "https://d"
+        assert (await target(Options(), environ)).server == "https://first"
+        assert (await target(Options(cluster="d"), environ)).server == "https://d"
 
     async def test_files_are_next_to_the_kubeconfig(self, write, tmp_path):
         """A relative path begins in its folder; certificates are checked unless it says otherwise."""
         (tmp_path / "token").write_text("secret\n")
         data = config(user={"tokenFile": "token"}, **{"insecure-skip-tls-verify": True})
-        transport = target(Options(kubeconfig=write(data)), {}).transport
+        transport = (await target(Options(kubeconfig=write(data)), {})).transport
 
-        assert transport._token_file.path == str(tmp_path / "token")
+        assert transport._token == "secret"
         assert not transport._context.check_hostname
 
     @pytest.mark.parametrize(
         ("data", "options", "message"),
         [
-            (config(), {"context": "two"}, 'context "two" does not exist'),
-            (config(), {"user": "x"}, 'user "x" does not exist'),
-            (config(current="gone"), {}, 'context "gone" does not exist'),
-            ("a: [", {}, "error loading config file"),
-            ("- 1", {}, "it is no kubeconfig"),
-            (config(user={"auth-provider": {"name": "gcp"}}), {}, "auth-provider is not supported"),
-            (config(**{"certificate-authority-data": "!"}), {}, "certificate-authority-data"),
-            (config(**{"certificate-authority": "gone.pem"}), {}, "cannot be used"),
-            (config(user={"exec": {"command": "no-such-thing"}}), {}, "no-such-thing not found"),
-            (config(user={"exec": {"command": "false"}}), {}, "getting credentials"),
+            (config(), {"context": "two"}, "object with name two in"),
+            (config(), {"user": "x"}, "object with name x in"),
+            (config(current="gone"), {}, "object with name gone in"),
+            ("a: [", {}, "cannot be used: while parsing"),
+            ("- 1", {}, "cannot be used"),
+            (config(user={"auth-provider": {"name": "oidc"}}), {}, "oidc: missing configuration"),
+            (
+                config(**{"certificate-authority-data": "!"}),
+                {},
+                "cannot be used: cannot use TLS files",
+            ),
+            (config(**{"certificate-authority": "gone.pem"}), {}, "File does not exist"),
+            (config(user={"exec": EXEC | {"command": "no-such-thing"}}), {}, "no-such-thing"),
+            (config(user={"exec": EXEC | {"command": "false"}}), {}, "exec: process returned 1"),
         ],
     )
-    def test_invalid_configuration_is_an_error(self, write, data, options, message):
+    async def test_invalid_configuration_is_an_error(self, write, data, options, message):
         """It is a message, not a traceback."""
         with pytest.raises(CommandError, match=message):
-            target(Options(kubeconfig=write(data), **options), {})
+            await target(Options(kubeconfig=write(data), **options), {})
 
-    def test_error_without_a_cluster_says_where_it_was_searched(self, tmp_path):
+    async def test_error_without_a_cluster_says_where_it_was_searched(self, tmp_path):
         """There is no file."""
         with pytest.raises(CommandError, match="no cluster"):
-            target(Options(), {"HOME": str(tmp_path)})
+            await target(Options(), {"HOME": str(tmp_path)})
 
 
 async def test_plugin_runs_as_a_process(write):
@@ -108,8 +132,9 @@ async def test_plugin_runs_as_a_process(write):
         body = jobset_json(namespace="team")
         del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
         server.create(JobSet, body)
-        code = "import json; print(json.dumps({'status': {'token': 'secret'}}))"
-        user = {"exec": {"command": sys.executable, "args": ["-c", code]}}
+        found = {**EXEC, "kind": "ExecCredential", "status": {"token": "secret"}}
+        code = f"print({json.dumps(found)!r})"
+        user = {"exec": {**EXEC, "command": sys.executable, "args": ["-c", code]}}
         path = write(config(server.url, user=user))
         out = await _run("--kubeconfig", path, "status", "test-js", "-o", "json")
         gone = await _run("status", "gone", "--kubeconfig", path)
