@@ -17,13 +17,13 @@ import msgspec
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import shapes
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import LabelledNode, PersistentVolumeClaim
+from jobsetpy.api.core import LabelledNode, Namespace, PersistentVolumeClaim
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.api.structural_schema import cause
 from jobsetpy.api.unstructured import Unstructured, unstructured
 from jobsetpy.client import Client, HttpRequest
-from jobsetpy.errors import ApiError, NotFoundError, TransportError
+from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
@@ -33,6 +33,7 @@ from jobsetpy.reconcilers.jobs.validation.volumes import Claim
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import base_name
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.effective import fill, refill
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.restart_in_place.validation.agents import (
     release_problem,
@@ -91,7 +92,7 @@ class JobSetHandlers:
     """Defaulting and validation of JobSets.
 
     Args:
-        client: API client that looks up volume claims.
+        client: API client that looks up volume claims and namespaces.
         settings: settings of the webhooks; defaults if ``None``.
         nodes: all nodes, if they are watched.
         limit_ranges: all LimitRanges, if they are watched.
@@ -127,10 +128,23 @@ class JobSetHandlers:
         if changing:
             return await self._calculated(request, lambda: _mutated_change(request))
         limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
-        return await self._calculated(request, lambda: self._mutated_new(request, limit_ranges))
+        notes, warned = await self._namespace_notes(request.namespace)
+        return await self._calculated(
+            request, lambda: self._mutated_new(request, limit_ranges, notes, warned)
+        )
 
-    def _mutated_new(self, request: ReviewRequest, limit_ranges: list[Json]) -> Answer:
+    def _mutated_new(
+        self,
+        request: ReviewRequest,
+        limit_ranges: list[Json],
+        namespace: Json,
+        warned: list[FieldWarning],
+    ) -> Answer:
         jobset, patch = rewrite_jobset(request.object)
+        filled = fill(jobset, namespace, self._settings.defaults)
+        if filled.problems:
+            return invalid_jobset(request.object, filled.problems)
+        jobset, patch = filled.jobset, [*patch, *filled.patch]
         if self._features.in_place_restart:  # otherwise validation rejects the strategy
             injected = inject(
                 jobset,
@@ -141,7 +155,19 @@ class JobSetHandlers:
             if injected.problems:
                 return invalid_jobset(request.object, injected.problems)
             jobset, patch = injected.jobset, [*patch, *injected.patch]
-        return Answer(patch=[*patch, *default_jobset(jobset)])
+        patch = [*patch, *default_jobset(jobset)]
+        return Answer(patch=patch, warnings=[*map(str, warned), *map(str, filled.warnings)])
+
+    async def _namespace_notes(self, name: str) -> tuple[Json, list[FieldWarning]]:
+        """Return the annotations of a namespace, and a warning if they may not be read."""
+        try:
+            namespace = await self._client.get(Namespace, "", name, timeout_s=_LOOKUP_TIMEOUT_S)
+        except NotFoundError:
+            return {}, []  # it is being deleted, and so is the JobSet
+        except ForbiddenError as why:  # until the manager's role is that of its release
+            field = f"the annotations of namespace {name}"
+            return {}, [FieldWarning(field, f"are not applied: {why.message}")]
+        return namespace.metadata.annotations, []
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Validate a new or changed JobSet; a new one also gets warnings."""
@@ -347,9 +373,16 @@ def _limit_ranges(store: Store[Unstructured] | None, namespace: str) -> list[Jso
 
 def _mutated_change(request: ReviewRequest) -> Answer:
     given, zeros, warned = keep_zero_replicas(request.object, request.old_object)
-    restored = restore(request.old_object, given)
+    filled = refill(request.old_object, given)
+    restored = restore(request.old_object, filled.jobset)
     jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
-    patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
+    patch = [
+        *zeros,
+        *filled.patch,
+        *restored.patch,
+        *patch,
+        *kept_defaults(jobset, request.old_object),
+    ]
     return Answer(patch=patch, warnings=[str(each) for each in warned]) if patch else ALLOWED
 
 

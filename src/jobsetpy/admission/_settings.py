@@ -9,6 +9,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
+from jobsetpy.reconcilers.restart_in_place.injection.effective import ClusterDefaults
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
@@ -27,6 +28,7 @@ class WebhookSettings(WebhookServerSettings):
         agent_image: image of the in-place restart agent, for JobSets that request its injection; ""
             rejects them.
         barrier: images in which pods of a startup group wait (KEP-498).
+        defaults: annotations for JobSets that do not state them.
         injected: settings of all containers that admission adds, those of the barrier included.
         marks: scheduler fields of new pods in gangs, including pods of other controllers.
         coscheduler: observed state of a coscheduler; ``None`` if none is watched.
@@ -42,6 +44,7 @@ class WebhookSettings(WebhookServerSettings):
     gate_followers: bool = True
     agent_image: str = ""
     barrier: GroupBarrier = attrs.field(factory=GroupBarrier)
+    defaults: ClusterDefaults = attrs.field(factory=ClusterDefaults)
     injected: ContainerDefaults = attrs.field(factory=ContainerDefaults)
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     coscheduler: CoschedulerWatch | None = None

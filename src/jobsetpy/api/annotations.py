@@ -296,6 +296,10 @@ def _written(name: str, text: str) -> str:
 
 
 # fmt: off
+IN_PLACE_RESTART_ANNOTATION: Final = _row(
+    "in-place-restart",
+    "`fast`: supervisor, standby processes, hang detection, and heartbeats where there are spares",
+    _words('"fast" or "off"', "fast", "off"), _IN_PLACE, since="0.3.0", default="off")
 IN_PLACE_AGENT_ANNOTATION: Final = _row(
     "in-place-restart-agent", "agent that admission adds to each pod",
     _words('"sidecar" or "supervisor"', "sidecar", "supervisor"), _IN_PLACE)
@@ -322,7 +326,8 @@ IN_PLACE_PROCESSES_ANNOTATION: Final = _agent(
 IN_PLACE_STANDBY_ANNOTATION: Final = _agent(
     "standby", "standby process of each worker; `program`: the worker implements its contract",
     _words('"on", "off", or "program" for a program that keeps the contract itself',
-           "on", "off", "program"), supervisor=_NO_PROCESSES, default="off")
+           "on", "off", "program"), supervisor=_NO_PROCESSES,
+    default="off; on with modules to preload")
 IN_PLACE_PRELOAD_ANNOTATION: Final = _agent(
     "preload",
     "Python modules that a standby process imports; `auto`: those that the worker imported",
@@ -418,18 +423,19 @@ COSCHEDULING_ANNOTATION: Final = _row(
     _words("one of JobSet, ReplicatedJob, Job", "JobSet", "ReplicatedJob", "Job"), _GANGS)
 COSCHEDULING_TARGETS_ANNOTATION: Final = _row(
     "coscheduling-targets", "ReplicatedJobs that take part",
-    Form("names of replicatedJobs, with commas", _names), _GANGS, default="all")
+    Form("names of replicatedJobs, with commas", _names), _GANGS, default="all",
+    needs=(COSCHEDULING_ANNOTATION,))
 COSCHEDULING_MIN_ANNOTATION: Final = _row(
     "coscheduling-min-available", "number of pods of a gang that start together",
     _whole(1, INT32_MAX, 'a number from 1, as text: "4"'), _GANGS, default="all",
-    levels=(Level.JOBSET, Level.JOB))
+    levels=(Level.JOBSET, Level.JOB), needs=(COSCHEDULING_ANNOTATION,))
 COSCHEDULING_TIMEOUT_ANNOTATION: Final = _row(
     "coscheduling-timeout-seconds", "time for which nodes are held for an incomplete gang",
-    _whole(1, 840, "a number from 1 to 840"), _GANGS)
+    _whole(1, 840, "a number from 1 to 840"), _GANGS, needs=(COSCHEDULING_ANNOTATION,))
 COSCHEDULING_CAPACITY_ANNOTATION: Final = _row(
     "coscheduling-capacity-check",
     "`false`: gangs are admitted without free capacity, for autoscalers", _SWITCH, _GANGS,
-    default="true")
+    default="true", needs=(COSCHEDULING_ANNOTATION,))
 GROUP_BARRIER_ANNOTATION: Final = _row(
     "group-scheduling-barrier", "program that holds the pods of a startup group",
     _words('"init-container" or "supervisor"', "init-container", "supervisor"), _GROUPS)
@@ -445,6 +451,9 @@ DISABLE_IN_PLACE_ANNOTATION: Final = _row(
 SKIP_SUSPEND_ANNOTATION: Final = _row(
     "skip-suspend-reconciliation", "queues of the Go project suspend and resume single Jobs", _ANY,
     "how-to/kueue-and-trainer.md", since="0.3.0")
+SETTINGS_FROM_ANNOTATION: Final = _row(
+    "settings-from", "written by admission: sources of the annotations that it has added", _ANY,
+    _IN_PLACE, since="0.3.0")
 
 # Users set it on a child Job, not on its template.
 RESTART_ANNOTATION: Final = _written(

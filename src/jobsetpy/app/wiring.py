@@ -238,6 +238,7 @@ def webhook_settings(
     """Return the settings of the admission webhooks."""
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.app.backend import Backend
+    from jobsetpy.reconcilers.restart_in_place.injection.effective import ClusterDefaults
     from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
     from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 
@@ -252,6 +253,7 @@ def webhook_settings(
         drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         features=configuration.features,
         barrier=configuration.make(GroupBarrier),
+        defaults=ClusterDefaults.of(configuration["inPlaceRestart.defaults"]),
         injected=configuration.make(ContainerDefaults),
         marks=(backend or Backend()).marks,
         coscheduler=(backend or Backend()).coscheduler,

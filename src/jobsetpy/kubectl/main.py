@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",
     "lint": "judge manifests as the webhooks would, without a cluster",
+    "explain": "print the settings that apply to a JobSet, and where each comes from",
     "convert": "print manifests with restart in place in the place of torchrun and other launchers",
     "doctor": "see whether the cluster is fit for JobSets, and what would fix it",
     "completion": "print completion for bash or zsh",
@@ -31,7 +32,7 @@ COMMANDS: Final = {
 _MODULES: Final = {"restart": "actions", "suspend": "actions", "resume": "actions"}
 """Where a command is, if not in the module of its name."""
 
-OFFLINE: Final = frozenset({"completion", "convert", "lint"})
+OFFLINE: Final = frozenset({"completion", "convert", "lint", "explain"})
 """Commands that see to a cluster themselves, if they need one."""
 
 FLAGS: Final = (
@@ -90,7 +91,7 @@ def parsers(chosen: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Ar
     for name, text in COMMANDS.items():
         made[name] = commands.add_parser(name, help=text, description=f"{name}: {text}.")
         # kubectl's --server takes an address; that of lint asks whatever server there is.
-        _flags(made[name], without="--server" if name == "lint" else "")
+        _flags(made[name], without="--server" if name in {"lint", "explain"} else "")
     if chosen:
         module(chosen).configure(made[chosen])
     return top, made

@@ -20,6 +20,7 @@ from jobsetpy.api.schema import jobset_crd
 from jobsetpy.api.structural_schema import complete, problems, unknown_fields
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.effective import ClusterDefaults, fill
 from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
@@ -150,6 +151,7 @@ def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -
     # Admission only warns: another project's newer version may have defined it.
     errors += [str(each) for each in check_annotations(jobset).warnings]
     jobset = copy.deepcopy(dict(rewrite_jobset(jobset)[0]))
+    jobset = dict(fill(jobset, {}, ClusterDefaults()).jobset)
     if features.in_place_restart:
         injected = inject(jobset, image=agent_image)
         if injected.problems:

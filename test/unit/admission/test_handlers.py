@@ -167,11 +167,9 @@ def annotated(mode: str, command: list[str] | None = None) -> dict:
     }
 
 
-async def test_agent_is_injected_before_the_defaults():
+async def test_agent_is_injected_before_the_defaults(server):
     """The patch adds the agent with its restart policy first, and then missing fields."""
-    handlers = JobSetHandlers(
-        FakeApiServer().client(), WebhookSettings(agent_image="test.invalid/agent:1")
-    )
+    handlers = JobSetHandlers(server.client(), WebhookSettings(agent_image="test.invalid/agent:1"))
     patch = (await handlers.mutate(create(annotated("sidecar")))).patch
     first, *others = patch
     template = first["value"]["template"]["spec"]
@@ -183,9 +181,9 @@ async def test_agent_is_injected_before_the_defaults():
     assert any(each["path"].endswith("completionMode") for each in others)
 
 
-async def test_jobset_without_a_command_is_refused_by_injection():
+async def test_jobset_without_a_command_is_refused_by_injection(server):
     """The status is that of validation, with field and advice."""
-    handlers = JobSetHandlers(FakeApiServer().client(), WebhookSettings(agent_image="i"))
+    handlers = JobSetHandlers(server.client(), WebhookSettings(agent_image="i"))
     status = (await handlers.mutate(create(annotated("supervisor")))).status
     (cause,) = status["details"]["causes"]
 
@@ -323,20 +321,20 @@ async def test_new_jobset_has_warnings(server):
     assert not (await off.validate(create(good))).warnings
 
 
-async def test_injection_depends_on_its_feature_gate():
+async def test_injection_depends_on_its_feature_gate(server):
     """Without it nothing is added, and validation refuses the strategy."""
     off = Features(in_place_restart=False)
     settings = WebhookSettings(agent_image="i", features=off)
-    handlers = JobSetHandlers(FakeApiServer().client(), settings)
+    handlers = JobSetHandlers(server.client(), settings)
     answer = await handlers.mutate(create(annotated("supervisor")))
 
     assert answer.status is None
     assert not any(each["op"] == "replace" for each in answer.patch)
 
 
-async def test_update_keeps_the_injected_agent():
+async def test_update_keeps_the_injected_agent(server):
     """A manifest applied again is completed from the stored object; other updates are unchanged."""
-    handlers = JobSetHandlers(FakeApiServer().client(), WebhookSettings(agent_image="i"))
+    handlers = JobSetHandlers(server.client(), WebhookSettings(agent_image="i"))
     plain = annotated("supervisor", ["true"])
     stored = dict(plain)
     for operation in (await handlers.mutate(create(plain))).patch:
@@ -352,3 +350,18 @@ async def test_update_keeps_the_injected_agent():
     assert await handlers.mutate(update(stored, stored)) is ALLOWED
     assert await handlers.mutate(ReviewRequest("u", "DELETE", "ns", "js", None, stored)) is ALLOWED
     assert (await handlers.mutate(update(plain, None))).status["code"] == 400
+
+
+async def test_jobset_gets_the_settings_of_its_namespace_when_it_is_created(server):
+    """With their source; an invalid one is ignored with a warning."""
+    notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: "60s", keys.RESTART_BACKOFF_ANNOTATION: "soon"}
+    await server.client().create(Namespace, "", {"metadata": {"name": "ns", "annotations": notes}})
+    body = annotated("sidecar")
+    del body["metadata"]["annotations"]
+    answer = await JobSetHandlers(server.client()).mutate(create(body))
+    (added,) = [each["value"] for each in answer.patch if each["path"] == "/metadata/annotations"]
+
+    assert added[keys.LOST_NODE_DEADLINE_ANNOTATION] == "60s"
+    assert added[keys.SETTINGS_FROM_ANNOTATION] == "namespace=lost-node-deadline"
+    assert keys.RESTART_BACKOFF_ANNOTATION not in added
+    assert [each.split(": ")[1] for each in answer.warnings] == ["ignored"]

@@ -252,6 +252,7 @@ def without_effect(configuration: Configuration) -> list[str]:
     idle = []
     if not configuration["--webhooks"]:
         idle += ["webhook", "internalCertManagement", "inPlaceRestart.agentImage"]
+        idle += ["inPlaceRestart.defaults"]
         idle += ["groupScheduling.image", "groupScheduling.agentImage", "injectedContainers"]
     elif configuration["internalCertManagement.enable"]:
         idle.append("webhook.certDir")  # own certificates are kept in memory

@@ -21,6 +21,7 @@ from jobsetpy.api.name_rules import dns1035_label, dns1123_label, dns1123_subdom
 from jobsetpy.app.config import value_types
 from jobsetpy.app.config.value_types import (
     AMOUNTS,
+    ANNOTATIONS,
     BOOLEAN,
     DELAY,
     DURATION,
@@ -241,6 +242,7 @@ SETTINGS: Final = (
             "maximum requests in a burst; default {}", default=RateLimiter.DEFAULT_BURST),
     Setting("inPlaceRestart.agentImage", _IMAGE, "WebhookSettings.agent_image", "--agent-image",
             "image of the agent that webhooks inject into JobSets with the agent annotation"),
+    Setting("inPlaceRestart.defaults", ANNOTATIONS, default={}),
     Setting("inPlaceRestart.stalledAfter", DURATION, "RestartInPlaceSettings.stalled_after_s",
             "--in-place-restart-stalled-after",
             "time after which a closed barrier reports the pods that block it; default {}",

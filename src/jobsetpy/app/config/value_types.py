@@ -128,6 +128,28 @@ def _parse_amounts(text: str) -> dict[str, str]:
     return parse_amounts(text)
 
 
+def _annotations(path: str, value: Any) -> dict[str, Any]:
+    """Decode annotations of JobSets by name, with or without their usual prefix."""
+    from jobsetpy.api.annotations import PREFIX
+    from jobsetpy.reconcilers.restart_in_place.injection.effective import ENFORCED, default_problem
+
+    if not isinstance(value, dict):
+        raise expected("a mapping such as {in-place-restart: fast}", path, value)
+    found: dict[str, Any] = {}
+    problems = []
+    for name, each in value.items():
+        if name == ENFORCED and not path.endswith(ENFORCED):
+            found[name] = _annotations(f"{path}.{name}", each)
+            continue
+        full = name if "/" in str(name) else f"{PREFIX}{name}"
+        if why := default_problem(full, each):
+            problems.append(f"{path}[{name}]: Invalid value: {each!r}: {why}")
+        found[full] = each
+    if problems:
+        raise ConfigurationError(problems)
+    return found
+
+
 TEXT: Final = Kind(_exactly(str, "a string"))
 BOOLEAN: Final = Kind(
     _exactly(bool, "true or false"),
@@ -144,6 +166,8 @@ AMOUNTS: Final = Kind(
     _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": argument(_parse_amounts)}
 )
 """Amounts by resource."""
+ANNOTATIONS: Final = Kind(_annotations)
+"""Annotations of JobSets, and those that the manager enforces."""
 SWITCH: Final = Kind(BOOLEAN.decode, {"action": "store_const", "const": True})
 """Type of flags only: on if given."""
 

@@ -82,7 +82,7 @@ def check_annotations(jobset: Json, old: Json | None = None) -> Findings:
             if stored.get(name) == value:
                 continue
             field = note_field(name, holder.path)
-            if why := _idle(name, holder.level):
+            if why := idle_reason(name, holder.level):
                 # Other projects may write annotations that this version does not know yet.
                 ours = name.startswith(OWN_PREFIXES)
                 if ours and (name not in TABLE or TABLE[name].levels):
@@ -94,7 +94,7 @@ def check_annotations(jobset: Json, old: Json | None = None) -> Findings:
     return found
 
 
-def _idle(name: str, level: Level) -> str:
+def idle_reason(name: str, level: Level) -> str:
     """Return why nothing reads an annotation of an object of this level; "" if something does."""
     row = TABLE.get(name)
     if row is None:

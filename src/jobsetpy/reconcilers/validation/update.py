@@ -117,7 +117,8 @@ def _group_added(old: Json, new: Json) -> list[FieldError]:
 def _agent_notes(old: Json, new: Json) -> list[FieldError]:
     """Reject changes of the agent's annotations, which are built into the pod templates."""
     before, after = (child(each, "metadata", "annotations") for each in (old, new))
-    if not {keys.IN_PLACE_AGENT_ANNOTATION} & {*before, *after}:
+    stated = {keys.IN_PLACE_RESTART_ANNOTATION, keys.IN_PLACE_AGENT_ANNOTATION}
+    if not stated & {*before, *after}:
         return []
     return [
         invalid(

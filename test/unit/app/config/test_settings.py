@@ -54,6 +54,7 @@ VALUES = {
     "clientConnection.qps": "7.5",
     "clientConnection.burst": "9",
     "inPlaceRestart.agentImage": "a",
+    "inPlaceRestart.defaults": "{lost-node-deadline: 60s, enforced: {restart-backoff: 1s}}",
     "inPlaceRestart.stalledAfter": "2m",
     "inPlaceRestart.replacePods": "false",
     "inPlaceRestart.nodeFailures": "5",

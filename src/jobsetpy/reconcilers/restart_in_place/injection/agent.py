@@ -70,7 +70,9 @@ def inject(
     if keys.IN_PLACE_AGENT_ANNOTATION not in notes:
         return Injection(jobset)
     mode = notes[keys.IN_PLACE_AGENT_ANNOTATION]
-    problems = [*check_annotations(jobset).errors, *_strategy(spec)]
+    stated = (keys.IN_PLACE_RESTART_ANNOTATION, keys.IN_PLACE_AGENT_ANNOTATION)
+    name = next(each for each in stated if each in notes)
+    problems = [*check_annotations(jobset).errors, *_strategy(spec, name)]
     if problems:
         return Injection(jobset, problems=problems)
     jobs = copied(list(items(spec, "replicatedJobs")))
@@ -160,12 +162,12 @@ def fill_job_fields(template: dict[str, Any]) -> None:
         template["completions"] = template["parallelism"]
 
 
-def _strategy(spec: Json) -> Iterator[FieldError]:
+def _strategy(spec: Json, name: str) -> Iterator[FieldError]:
     strategy = child(spec, "failurePolicy").get("restartStrategy")
     if strategy != keys.IN_PLACE_RESTART:
         why = (
-            f"must be {keys.IN_PLACE_RESTART} with the annotation "
-            f"{keys.IN_PLACE_AGENT_ANNOTATION}: set it, or remove the annotation"
+            f"must be {keys.IN_PLACE_RESTART} with the annotation {name}: set it, or remove the "
+            "annotation"
         )
         yield invalid("spec.failurePolicy.restartStrategy", strategy, why)
 

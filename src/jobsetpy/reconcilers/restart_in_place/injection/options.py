@@ -31,7 +31,11 @@ _VARIABLES = {
     keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: "HANG_SIGNAL",
 }
 _CODE_SETTINGS = (keys.IN_PLACE_END_CODES_ANNOTATION, keys.IN_PLACE_UNFIT_CODES_ANNOTATION)
-SETTINGS = (*(each.name for each in TABLE.values() if each.agent), *keys.INJECTED_ANNOTATIONS)
+SETTINGS = (
+    keys.IN_PLACE_RESTART_ANNOTATION,
+    *(each.name for each in TABLE.values() if each.agent),
+    *keys.INJECTED_ANNOTATIONS,
+)
 """Annotations that are built into the pod templates."""
 
 
@@ -139,7 +143,11 @@ def _workers(notes: Annotations, pod: Json, supervised: bool) -> frozenset[int]:
 def _needs(notes: Annotations) -> None:
     """Refuse settings without the one that they belong to."""
     for name, row in TABLE.items():
-        if row.needs and not any(notes.value(each) not in (None, "off") for each in row.needs):
+        if (
+            row.agent
+            and row.needs
+            and not any(notes.value(each) not in (None, "off") for each in row.needs)
+        ):
             why = f"has no effect without the annotation {row.needs[0]}: set it, or remove this one"
             notes.refuse(name, why)
 

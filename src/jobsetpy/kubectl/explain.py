@@ -1,0 +1,130 @@
+"""``explain``: the settings that apply to a JobSet, and where each comes from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobsetpy.api import keys
+from jobsetpy.api.annotations import PREFIX, SETTINGS, Level
+from jobsetpy.kubectl import cluster, manifests, output
+from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+from jobsetpy.reconcilers.restart_in_place.injection.effective import (
+    CLUSTER,
+    ENFORCED,
+    FAST,
+    NAMESPACE,
+    idles,
+    sources_of,
+)
+from jobsetpy.reconcilers.rules.annotations import holders
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.json_tree import Json, child, text
+
+PAGES = "docs/"
+_SOURCES = {
+    FAST: f"word: {FAST}",
+    NAMESPACE: "namespace",
+    CLUSTER: "cluster: inPlaceRestart.defaults",
+    ENFORCED: "cluster: inPlaceRestart.defaults.enforced",
+}
+
+
+class Effective(NamedTuple):
+    """A setting of a JobSet.
+
+    Args:
+        name: name of the annotation, without its usual prefix.
+        value: value that applies.
+        source: object, word or configuration that states it.
+        page: page of the documentation.
+    """
+
+    name: str
+    value: str
+    source: str
+    page: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("what", metavar="NAME|FILE", help="JobSet, or a manifest; - for the input")
+    parser.add_argument(
+        "--server",
+        action="store_true",
+        dest="ask",
+        help="apply a manifest in a dry run, with the defaults of its namespace and cluster",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the settings; return 1 if a manifest is refused."""
+    code, found = 0, []
+    if options.what == "-" or Path(options.what).exists():
+        for document in manifests.read([options.what]):
+            if document.data is None:
+                raise CommandError(f"error: {document.place}: {document.problem}")
+            if document.is_jobset:
+                found.append(_admitted(document.data, options))
+                code = code or (EXIT_ERROR if found[-1][1] else 0)
+        if not found:
+            raise CommandError("error: no JobSet in what was given")
+    else:
+        found = [(_from_cluster(options, lambda server: server.jobset(options.what)), [])]
+    if options.output:
+        rows = [[each._asdict() for each in settings(jobset)] for jobset, _ in found]
+        output.write(rows if len(rows) > 1 else rows[0], options.output)
+        return code
+    for jobset, errors in found:
+        print(f"jobset/{text(child(jobset, 'metadata'), 'name')}")  # noqa: T201
+        for line in output.table(Effective._fields, list(settings(jobset))):
+            print(line)  # noqa: T201
+        for error in errors:
+            print(f"error: {error}")  # noqa: T201
+    return code
+
+
+def settings(jobset: Json) -> Iterator[Effective]:
+    """Yield the settings that apply to an admitted JobSet, and defaults of those that could."""
+    policy = child(jobset, "spec", "failurePolicy")
+    strategy = (
+        f"{text(policy, 'restartStrategy') or 'none'}, maxRestarts {policy.get('maxRestarts', 0)}"
+    )
+    yield Effective("spec.failurePolicy", strategy, "JobSet", f"{PAGES}how-to/failure-policy.md")
+    notes = child(jobset, "metadata", "annotations")
+    stated = sources_of(notes)
+    for name, row in SETTINGS.items():
+        if name == keys.SETTINGS_FROM_ANNOTATION:
+            continue
+        short, page = name.removeprefix(PREFIX), f"{PAGES}{row.page}"
+        given = False
+        for holder in holders(jobset):
+            if name not in holder.notes or holder.level not in row.levels:
+                continue
+            source = "JobSet" if not holder.job else f"{holder.level.value} of {holder.job}"
+            if holder.level is Level.JOBSET and name in stated:
+                source = _SOURCES[stated[name]]
+            given = given or holder.level is Level.JOBSET
+            yield Effective(short, str(holder.notes[name]), source, page)
+        if not given and row.default and not idles(name, notes, child(jobset, "spec")):
+            yield Effective(short, row.default, "default", page)
+
+
+def _admitted(data: dict[str, Any], options: argparse.Namespace) -> tuple[Json, list[str]]:
+    """Return a manifest's JobSet as admission would store it, and the errors."""
+    if not options.ask:
+        verdict = manifests.judge(data, Features())
+        return verdict.jobset, verdict.errors
+    own = text(child(data, "metadata"), "namespace")
+    return _from_cluster(options, lambda to: to.dry_run(data, own or to.namespace)), []
+
+
+def _from_cluster(options: argparse.Namespace, ask: Any) -> Json:
+    from jobsetpy.kubectl.main import import_msgspec, target_options
+
+    import_msgspec()
+    found: Json = cluster.run(target_options(options), os.environ, ask)
+    return found
