@@ -248,7 +248,7 @@ class JobSetHandlers:
                 claim = await self._client.get(
                     StoredClaim, namespace, name, timeout_s=_LOOKUP_TIMEOUT_S
                 )
-                found[name] = {"metadata": {"name": name}, "spec": claim.spec}
+                found[name] = {"metadata": claim["metadata"], "spec": claim.spec}
 
         return found | dict(await in_parallel(_LOOKUPS_AT_ONCE, names, look_up))
 

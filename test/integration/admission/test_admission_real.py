@@ -118,19 +118,42 @@ async def test_elastic_job_is_resized_when_its_numbers_agree(api, mode, counts, 
     assert words in caught.value.message
 
 
-async def test_existing_claim_is_compared(api, shared_client, namespace):
-    """A claim that exists and differs is refused."""
+KEEP = {"retentionPolicy": {"whenDeleted": "Retain"}}
+OWNER = {"apiVersion": "example.com/v1", "kind": "Workspace", "name": "ann", "uid": "u-1"}
+
+
+@pytest.mark.parametrize(
+    ("there", "policy", "fields"),
+    [
+        pytest.param({}, KEEP, [], id="stored form"),
+        pytest.param({"spec": {**CLAIM["spec"], "storageClassName": "x"}}, KEEP, [], id="class"),
+        pytest.param({"spec": {**CLAIM["spec"], "accessModes": ["ReadWriteMany"]}}, KEEP, ["template[0].spec"], id="another mode"),
+        pytest.param({"metadata": {"name": "d-js", "ownerReferences": [OWNER]}}, KEEP, ["template[0].name"], id="owner"),
+        pytest.param({}, {}, ["retentionPolicy.whenDeleted"], id="not retained"),
+    ],
+)  # fmt: skip
+async def test_existing_claim_is_reused_when_it_agrees_with_its_template(
+    api, shared_client, namespace, there, policy, fields
+):
+    """The API server has added ``volumeMode``; what the template states is compared."""
     kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
     path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
-    body = {**CLAIM, **kind, "metadata": {"name": "d-js"}}
-    await send(shared_client, "POST", path, body)
+    await send(
+        shared_client, "POST", path, {**CLAIM, **kind, "metadata": {"name": "d-js"}, **there}
+    )
+    body = jobset(job(pod=MOUNT), volumeClaimPolicies=[{"templates": [CLAIM], **policy}])
+    if not fields:
+        await api.create(body)
+        return
     with pytest.raises(InvalidError) as caught:
-        await api.create(jobset(job(pod=MOUNT), volumeClaimPolicies=[{"templates": [CLAIM]}]))
+        await api.create(body)
     causes = json.loads(caught.value.body)["details"]["causes"]
-    assert [cause["field"] for cause in causes] == [
-        "spec.volumeClaimPolicies[0].template[0].spec",  # the claim has volumeMode and more
-        "spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted",
+    assert [each["field"] for each in causes] == [
+        f"spec.volumeClaimPolicies[0].{f}" for f in fields
     ]
+    assert ("Workspace ann" in causes[0]["message"]) is (
+        "ownerReferences" in there.get("metadata", ())
+    )
 
 
 ZONE = "topology.kubernetes.io/zone"

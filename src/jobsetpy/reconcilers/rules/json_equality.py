@@ -39,6 +39,25 @@ def same(left: Any, right: Any, shape: Shape) -> bool:
     return rewritten(left, right, shape) is left
 
 
+def states(stored: Any, template: Any, shape: Shape) -> bool:
+    """Return True if an object that the API server has defaulted agrees with its template.
+
+    Fields that the template does not state are not compared; a map of data is a whole.
+    """
+    return same(_stated(stored, template, shape), template, shape)
+
+
+def _stated(stored: Any, template: Any, shape: Shape) -> Any:
+    """Return the part of ``stored`` that the template states."""
+    if shape.is_map or not (isinstance(stored, OBJECT) and isinstance(template, OBJECT)):
+        return stored
+    return {
+        name: _stated(stored[name], value, _field(shape, name)[0])
+        for name, value in template.items()
+        if name in stored
+    }
+
+
 def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
     """Return ``new`` with all parts that equal those of ``stored`` in their stored notation.
 

@@ -319,10 +319,11 @@ def test_restart_in_place_needs_its_feature_gate():
         ("Delete", {"spec": SPEC}, ["spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted"]),
         (
             "Retain",
-            {"spec": {**SPEC, "storageClassName": "fast"}},
+            {"spec": {**SPEC, "accessModes": ["ReadWriteMany"]}},
             ["spec.volumeClaimPolicies[0].template[0].spec"],
         ),
         ("Retain", {"spec": {**SPEC, "resources": {"requests": {"storage": "1024Mi"}}}}, []),
+        ("Retain", {"spec": {**SPEC, "volumeMode": "Filesystem", "storageClassName": "x"}}, []),
         ("Retain", TimeoutError("timed out"), ["spec.volumeClaimPolicies[0].template[0]"]),
         ("Delete", None, []),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from jobsetpy.api import shapes
 from jobsetpy.api.name_rules import LABEL_MAX, dns1123_subdomain
 from jobsetpy.reconcilers.rules.field_errors import FieldError, internal, invalid
-from jobsetpy.reconcilers.rules.json_equality import same
+from jobsetpy.reconcilers.rules.json_equality import states
 from jobsetpy.reconcilers.rules.json_tree import Json, child, containers, objects, pod_spec, text
 from jobsetpy.reconcilers.rules.names import claim_name
 
@@ -67,8 +67,13 @@ def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> Ite
         yield internal(path, f"failed to look up the volume claim: {claim}")
         return
     wanted = child(template, "spec")
-    if not same(child(claim, "spec"), wanted, shapes.claim_spec()):
-        there = text(child(claim, "metadata"), "name")
+    there = text(child(claim, "metadata"), "name")
+    for _, owner in objects(child(claim, "metadata"), "ownerReferences"):
+        name = f"{text(owner, 'kind')} {text(owner, 'name')}"
+        why = f"a volume claim {there} exists and belongs to {name}, with which it will be deleted"
+        yield invalid(f"{path}.name", _name(template), why)
+    # The API server adds volumeMode, the default class and the volume's name.
+    if not states(child(claim, "spec"), wanted, shapes.claim_spec()):
         yield invalid(f"{path}.spec", wanted, f"a volume claim {there} with another spec exists")
     kept = text(child(policy, "retentionPolicy"), "whenDeleted")
     if kept != "Retain":
