@@ -402,7 +402,8 @@ REPLACE_DELETED_ANNOTATION: Final = _row(
     _POLICY, default="AfterBackoff")
 RESTART_BACKOFF_ANNOTATION: Final = _row(
     "restart-backoff", "first pause between restarts in quick succession, doubled each time",
-    _duration(zero=", or 0 for none"), _POLICY, default="the manager's `restarts.backoff`")
+    _duration(zero=", or 0 for none"), _POLICY,
+    default="the manager's `restarts.backoff` or `restarts.recreationBackoff`")
 RESTART_BACKOFF_MAX_ANNOTATION: Final = _row(
     "restart-backoff-max", "maximum of that pause", _DURATION, _POLICY,
     default="the manager's `restarts.maxBackoff`")

@@ -272,8 +272,11 @@ SETTINGS: Final = (
             "time after which pods on an unreachable node are deleted by force; 0 disables it; "
             "default {}", check=_lost_node_deadline_check),
     Setting("restarts.backoff", DELAY, "RestartBackoff.first_s", "--restart-backoff",
-            "pause before the third run in quick succession, doubled each time; 0: none; "
-            "default {}"),
+            "pause of a restart in place before the third run in quick succession, doubled each "
+            "time; 0: none; default {}"),
+    Setting("restarts.recreationBackoff", DELAY, "RestartBackoff.recreation_first_s",
+            "--restart-recreation-backoff",
+            "the same for JobSets whose Jobs are recreated; 0: none; default {}"),
     Setting("restarts.maxBackoff", DURATION, "RestartBackoff.longest_s", "--restart-max-backoff",
             "maximum of that pause; default {}", check=_SOME_TIME),
     Setting("restarts.backoffResetAfter", DURATION, "RestartBackoff.reset_after_s",

@@ -38,11 +38,14 @@ class RestartBackoff:
 
     Args:
         first_s: pause in seconds before the second start of a series; 0 disables the back-off.
+        recreation_first_s: the same for JobSets that do not restart in place; 0 as in the Go
+            controller, which has no pauses.
         longest_s: maximum pause in seconds.
         reset_after_s: duration in seconds of a run that ends the series.
     """
 
     first_s: float = 1.0
+    recreation_first_s: float = 0.0
     longest_s: float = 300.0
     reset_after_s: float = 300.0
 
@@ -82,6 +85,8 @@ class Pace:
     def of(cls, jobset: JobSet, now: datetime, defaults: RestartBackoff) -> Pace:
         """Return the pace by a JobSet's annotations; invalid ones count as unset."""
         notes = jobset.metadata.annotations
+        if not jobset.spec.restarts_in_place:
+            defaults = attrs.evolve(defaults, first_s=defaults.recreation_first_s)
         if not any(name in notes for name in keys.RESTART_PACE_ANNOTATIONS):
             return cls(now, defaults)
         given = {

@@ -62,6 +62,7 @@ VALUES = {
     "inPlaceRestart.avoidNodes": "Require",
     "inPlaceRestart.agentEventsPerSecond": "9000",
     "restarts.backoff": "2s",
+    "restarts.recreationBackoff": "2s",
     "restarts.maxBackoff": "3m",
     "restarts.backoffResetAfter": "4m",
     "lostNodes.deadline": "40s",

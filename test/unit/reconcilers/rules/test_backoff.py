@@ -362,7 +362,9 @@ class Recreations:
     def __init__(self, *, notes=None, **more):
         policy = {"maxRestarts": 50, **more}
         job = replicated_job("w", 1)
-        self.json = jobset_json(job, failurePolicy=policy, annotations=notes)
+        self.json = jobset_json(
+            job, failurePolicy=policy, annotations={PAUSE: "1s"} | (notes or {})
+        )
         self.at = 0.0
         self.wall = START
         self.memory = JobsMemory()
@@ -401,6 +403,16 @@ class Recreations:
     def condition(self, kind):
         """Return a condition, ``None`` if it is absent."""
         return next((c for c in self.json["status"]["conditions"] if c["type"] == kind), None)
+
+
+@pytest.mark.parametrize("strategy", ["Recreate", "BlockingRecreate"])
+def test_recreations_do_not_wait_by_default(strategy):
+    """As in the Go controller; nothing is stored for a pause."""
+    jobs = Recreations(restartStrategy=strategy)
+    del jobs.json["metadata"]["annotations"]
+
+    assert [jobs.recreate() for _ in range(6)] == [0] * 6
+    assert "restartPacing" not in jobs.json["status"]
 
 
 def test_recreations_wait_after_failures_in_quick_succession():
