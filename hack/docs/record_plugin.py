@@ -196,7 +196,7 @@ async def commands(client: Client, kubeconfig: Path, logs: list[Path]) -> Json:
         await keep("restart")
         await patience.eventually(begun, 60, poll_s=0.1)
         await settled(client, "training")
-        await keep("status", "doctor", "lint-server", "waiting", "why", "suspend")
+        await keep("status", "doctor", "lint-server", "waiting", "suspend")
         await in_state("training", "Suspended")
         await keep("resume")
         await client.delete(JobSet, NAMESPACE, "late", propagation="Foreground")

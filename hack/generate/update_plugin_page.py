@@ -53,7 +53,6 @@ MISTAKES: Final = "mistakes.yaml"
 COMMANDS: Final[Mapping[str, str]] = {
     "status": "status training",
     "waiting": "status late",
-    "why": "why late",
     "restart": "restart training --in-place",
     "suspend": "suspend training",
     "resume": "resume training",

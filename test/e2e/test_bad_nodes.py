@@ -169,7 +169,7 @@ async def test_spare_is_replaced_without_a_restart_when_its_node_is_unfit(client
 async def test_seat_moves_to_a_spare_on_another_node_when_the_pods_node_is_suspect(
     two_nodes, manager, client, tmp_path
 ):
-    """Three restarts that began with pods of one node; the event, the metric and ``why`` say so."""
+    """Three restarts that began with pods of one node; the event, the metric and ``status`` say so."""
     async with running(client, "suspect", tmp_path, spares=1) as group:
         pods = await group.pods()
         spare = pods[2]

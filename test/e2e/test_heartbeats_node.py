@@ -165,7 +165,7 @@ async def nothing_is_unheard(client):
 
 
 async def test_blocked_heartbeats_are_reported_and_restart_nothing(two_nodes, client, tmp_path):
-    """Between the nodes from the start, then between two pods: events and ``why`` name the pods."""
+    """Between the nodes from the start, then between two pods: events and ``status`` name the pods."""
     async with AsyncExitStack() as stack:
         async with dropped(two_nodes):
             group = await stack.enter_async_context(training(client, tmp_path, BLOCKED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from typing import Any
@@ -12,10 +13,11 @@ from support import patience
 
 
 async def why(cluster: Cluster, jobset: str, namespace: str = "default") -> str:
-    """Return the output of ``kubectl jobset why``."""
-    words = (sys.executable, "-m", "jobsetpy.kubectl.main", "why", jobset)
+    """Return the sentences of ``kubectl jobset status`` on what a JobSet does and waits for."""
+    words = (sys.executable, "-m", "jobsetpy.kubectl.main", "status", jobset, "-o", "json")
     where = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
-    return (await asyncio.to_thread(run, *words, *where, check=True)).stdout
+    done = await asyncio.to_thread(run, *words, *where, check=True)
+    return " ".join(json.loads(done.stdout)["why"])
 
 
 def run(

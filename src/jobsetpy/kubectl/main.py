@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from jobsetpy.kubectl.kubeconfig import Options
 
 COMMANDS: Final = {
-    "status": "show a JobSet with its Jobs and pods, and who holds the barrier",
+    "status": "show what a JobSet does and waits for, with its Jobs and pods",
     "restarts": "show the last restarts of a JobSet, as a table or a picture",
-    "why": "say what a JobSet does now, and what it waits for",
     "restart": "restart a JobSet, or some of its Jobs; nothing is counted",
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",

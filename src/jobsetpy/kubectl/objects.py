@@ -28,6 +28,8 @@ from jobsetpy.reconcilers.rules import restart_budget
 Json = Mapping[str, Any]
 T = TypeVar("T")
 
+IDLE: Final = frozenset({"Completed", "Failed", "Suspended"})
+"""States without a barrier and spares: whatever pods are left, nothing waits for them."""
 PARKED: Final = -1
 """Value instead of the seat of a pod without one."""
 
@@ -179,8 +181,9 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
             for pod in of_jobs.get(job["metadata"]["uid"], ())
             if _seat(job, pod, done) != PARKED
         ]
-        out["barrier"] = _barrier(model, working, jobset)
-        out |= _all_spares(mine, done)
+        idle = out["state"] in IDLE
+        out["barrier"] = {"closed": False} if idle else _barrier(model, working, jobset)
+        out |= {} if idle else _all_spares(mine, done)
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
         for each in conditions_of(jobset).values()

@@ -1,4 +1,4 @@
-"""``status``: a JobSet, its Jobs and pods as a tree, and who holds the barrier."""
+"""``status``: what a JobSet does and waits for, with its Jobs and pods as a tree."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
-from jobsetpy.errors import RetryableApiError, TransportError
-from jobsetpy.kubectl import output
+from jobsetpy.errors import ApiError, NotFoundError, RetryableApiError, TransportError
+from jobsetpy.kubectl import output, reasons
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.errors import explain
-from jobsetpy.kubectl.objects import describe
+from jobsetpy.kubectl.objects import IDLE, describe
 from jobsetpy.kubectl.output import Branch, clean, paint
 
 MAX_PODS: Final = 64
 """Maximum number of pods shown for each Job; ``--all`` shows all."""
-MAX_LATE: Final = 10
 EVERY_S: Final = 1.0
 _RESTARTS: Final = (
     ("inPlace", "in place"),
@@ -26,7 +25,6 @@ _RESTARTS: Final = (
     ("all", "of all jobs"),
     ("single", "of jobs"),
 )
-_SHOWN: Final = frozenset({"Failed", "BarrierStalled", "RestartingInPlace", "RestartingJobSet"})
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +96,31 @@ async def look(cluster: Cluster, name: str) -> dict[str, Any]:
             pods = group.create_task(cluster.pods(name))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
-    return describe(jobset, jobs.result(), pods.result())
+    found = describe(jobset, jobs.result(), pods.result())
+    answer = reasons.explain(found, jobset, jobs.result(), pods.result(), _now())
+    missing = await _missing_accounts(cluster, jobs.result())
+    return found | {"why": [*missing, *answer.sentences], "more": answer.more}
+
+
+async def _missing_accounts(cluster: Cluster, jobs: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each service account without which Jobs get no pods."""
+    wanted = {
+        job["spec"].get("template", {}).get("spec", {}).get("serviceAccountName")
+        for job in jobs
+        if not job["spec"].get("suspend") and not job.get("status", {}).get("active")
+    }
+    out = []
+    for name in sorted(filter(None, wanted)):
+        try:
+            await cluster.get(f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{name}")
+        except NotFoundError:
+            out.append(
+                f"No pod can be created: the service account {name} is missing; for agents: "
+                f"kubectl -n {cluster.namespace} apply -k config/agent/account"
+            )
+        except ApiError:
+            continue  # no right to read it, which is no reason to show nothing
+    return out
 
 
 def drawn(found: dict[str, Any], now: datetime, *, everything: bool = False) -> str:
@@ -139,39 +161,27 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     line = f"restarts: {', '.join(parts) or 'none'}"
     if budget := found.get("budget"):
         line += f"; {budget['left']} of {budget['max']} left"
-    lines = [Branch(line, [])]
+    more = [f"more: {found['more']}"] if found["why"] else []
+    lines = [Branch(clean(each), []) for each in (*found["why"], *more, line)]
     epoch, barrier = found.get("epoch"), found.get("barrier")
     if epoch is not None and barrier is not None:
-        if not barrier["closed"]:
+        if found["state"] in IDLE:
+            lines.append(Branch(f"epoch {epoch['synced']}", []))
+        elif not barrier["closed"]:
             lines.append(Branch(f"epoch {epoch['synced']}: workers run", []))
         else:
             since = output.ago(barrier["since"], now)
             late = barrier["waitsFor"]
             closed = paint(f"barrier of epoch {barrier['epoch']} is closed", "yellow")
             text = f"{len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
-            lines.append(Branch(f"{closed} for {since}, {text}", _late(late)))
+            lines.append(Branch(f"{closed} for {since}, {text}", []))
     if spares := found.get("spares"):
         text = f"spares: {spares['ready']} of {spares['of']} ready"
         if "jobs" in spares:
             jobs = spares["jobs"]
             text += f", {jobs} spare {'job' if jobs == 1 else 'jobs'}"
         lines.append(Branch(text if spares["ready"] else paint(text, "yellow"), []))
-    lines += [
-        Branch(f"{each['type']}: {clean(each['message'] or '')}", [])
-        for each in found["conditions"]
-        if each["type"] in _SHOWN
-    ]
     return lines
-
-
-def _late(pods: list[dict[str, Any]]) -> list[Branch]:
-    out = []
-    for pod in pods[:MAX_LATE]:
-        where = f" on {pod['node']}" if pod["node"] else ""
-        out.append(Branch(f"waits for {pod['pod']}{where}: {clean(pod['why'])}", []))
-    if len(pods) > MAX_LATE:
-        out.append(Branch(paint(f"and {len(pods) - MAX_LATE} more (-o json)", "dim"), []))
-    return out
 
 
 def _job(job: dict[str, Any]) -> str:

@@ -17,8 +17,8 @@ from jobsetpy.kubectl.kubeconfig import Target
 from jobsetpy.testing import MemoryTransport, World
 from jobsetpy.testing.jobsets import jobset_json
 
-NAMED = ("status", "restarts", "why", "restart", "suspend", "resume")
-READING = ("status", "restarts", "why")
+NAMED = ("status", "restarts", "restart", "suspend", "resume")
+READING = ("status", "restarts")
 NOT_FOUND = 'Error from server (NotFound): jobsets.jobset.x-k8s.io "gone" not found'
 
 
@@ -129,7 +129,7 @@ class TestCommandsAboutAJobSet:
 
 
 @pytest.mark.parametrize("resource", ["jobs", "pods"])
-@pytest.mark.parametrize("command", ["status", "why"])
+@pytest.mark.parametrize("command", ["status"])
 def test_forbidden_resource_is_named(kubectl, world, command, resource):
     """The user may read the JobSet, but not all that belongs to it."""
     stored(world)

@@ -86,7 +86,7 @@ RULES = {
     *("rules", "rules.restart_budget"),
 }
 API = {"annotations", "keys", "timestamps"}
-READING = ("status", "why", "restarts")
+READING = ("status", "restarts")
 WRITING = ("restart", "suspend", "resume")
 
 

@@ -27,7 +27,7 @@ async def test_status_shows_the_barrier(training, capsys):
         "default/test-js Restarting",
         "2 of 3 left",
         "barrier of epoch 3 is closed",
-        "waits for test-js-w-0-1 on node-2: it is at epoch 2",
+        "waits for test-js-w-0-1 (it is at epoch 2).",
         "pod 'p' failed [x]",
         "1/2 ready",
         "test-js-w-0-0 Running not ready epoch 3 node-1",
@@ -129,7 +129,7 @@ def test_spare_jobs_are_shown():
     moved = [{"job": "js-w-0", "holder": "js-w-2"}]
     jobset["status"]["inPlaceRestart"] = {"readySpares": 0, "takenJobs": moved}
     found = describe(jobset, jobs, pods)
-    text = status.drawn(found, datetime.now(UTC)) + "\n"
+    text = status.drawn(found | {"why": [], "more": ""}, datetime.now(UTC)) + "\n"
     assert "spares: 0 of 1 ready, 1 spare job" in text
     assert "js-w-0 Running 0/1 ready, spare\n" in text
     assert "js-w-2 Running 0/1 ready, seats of js-w-0\n" in text

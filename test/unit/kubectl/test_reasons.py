@@ -1,4 +1,4 @@
-"""``kubectl jobset why``: the reasons, and a command for each."""
+"""Reasons that ``kubectl jobset status`` gives, and a command for each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from datetime import UTC, datetime
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.kubectl.why import explain
+from jobsetpy.kubectl import reasons
+from jobsetpy.kubectl.objects import describe
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"
+
+
+def explain(of, jobs, pods):
+    """Return the explanation of a JobSet."""
+    return reasons.explain(describe(of, jobs, pods), of, jobs, pods, NOW)
 
 
 def jobset(*items, status=None, meta=None, **spec):
@@ -70,10 +76,10 @@ COUNTS = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "su
 CASES = {
     "an index is complete without a pod": (
         jobset(failurePolicy=IN_PLACE), [job(completedIndexes="0,2-3")], [pod(phase="Running")],
-        "j counts index 0, 2, 3 as complete without a pod", "kubectl jobset status"),
+        "j counts index 0, 2, 3 as complete without a pod", "kubectl jobset logs"),
     "failed": (
         jobset(status={"conditions": [condition("Failed", "jobset failed due to x")]}), [], [],
-        "has failed 5m ago: jobset failed due to x.", "kubectl jobset restarts test-js"),
+        "has failed 5m ago: jobset failed due to x.", "kubectl jobset logs test-js"),
     "suspended": (jobset(suspend=True), [], [], "is suspended by spec.suspend", "resume test-js"),
     "in a queue": (
         jobset(suspend=True, meta={"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}), [], [],
@@ -87,10 +93,10 @@ CASES = {
         "being deleted and waits for a/b", "-o yaml"),
     "a barrier": (
         jobset(status={"conditions": [condition("BarrierStalled", "1 of 2 pods has not come")]}),
-        [job()], [], "1 of 2 pods has not come.", "kubectl jobset status test-js"),
+        [job()], [], "1 of 2 pods has not come.", "kubectl jobset logs test-js"),
     "a dependency": (
         jobset(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")])), [job()], [],
-        "b has no Jobs until a is Ready.", "status"),
+        "b has no Jobs until a is Ready.", "logs"),
     "a quota": (jobset(), [job(active=0)], [], "j has fewer pods than wanted.", "describe job j"),
     "a back-off": (
         jobset(), [job(active=0, failed=3)], [ENDED],
@@ -117,7 +123,7 @@ CASES = {
     "nothing": (
         jobset(status={"replicatedJobsStatus": [COUNTS]}, failurePolicy={"maxRestarts": 2}),
         [job(ready=1)], [pod(phase="Running", conditions=[READY])],
-        "test-js runs: 1 of 1 pods are ready, and 2 of 2 restarts are left.", "kubectl logs"),
+        "", "kubectl jobset logs"),
 }  # fmt: skip
 
 
@@ -132,11 +138,10 @@ def test_running_jobset_has_the_cause_of_its_last_restart():
     }
     record = {"kind": "InPlace", "number": 2, "beganAt": CREATED, "cause": cause}
     history = [record | {"cause": {}}, record | {"outcome": "Completed"}]
-    of, jobs, pods, text, _ = CASES["nothing"]
-    answer = explain(of | {"status": of["status"] | {"restartHistory": history}}, jobs, pods, NOW)
+    of, jobs, pods, _, _ = CASES["nothing"]
+    answer = explain(of | {"status": of["status"] | {"restartHistory": history}}, jobs, pods)
 
-    assert answer.sentences[0] == text
-    assert answer.sentences[1].endswith(
+    assert answer.sentences[0].endswith(
         " ago: WorkerFailed js-w-0-1 exit 1 on n1: RuntimeError: CUDA out of memory."
     )
 
@@ -145,7 +150,7 @@ def test_running_jobset_has_the_cause_of_its_last_restart():
 def test_reason_is_given_with_a_command(case):
     """The command shows more."""
     of, jobs, pods, text, command = case
-    answer = explain(of, jobs, pods, NOW)
+    answer = explain(of, jobs, pods)
 
     assert text in " ".join(answer.sentences)
     assert command in answer.more
@@ -155,21 +160,20 @@ async def test_reason_is_given_once(training, capsys):
     """The barrier waits for the pod, and the pod has no node."""
     status = {"phase": "Pending", "conditions": [UNSCHEDULED]}
     training.world.patch("pods", "test-js-w-0-1", {"status": status}, subresource="status")
-    await training.run("why", "test-js")
+    await training.run("status", "test-js")
     text = capsys.readouterr().out
 
     assert "The barrier of epoch 3 waits for test-js-w-0-1." in text
     assert "test-js-w-0-1 waits: no node for it (0/3 nodes fit)." in text
 
 
-async def test_output_is_a_paragraph_and_a_command(training, capsys):
+async def test_reasons_and_a_command_come_first(training, capsys):
     """The JobSet is restarting."""
-    await training.run("why", "test-js")
+    await training.run("status", "test-js")
     text = capsys.readouterr().out
 
-    assert "test-js is restarting:" in text
     assert "The barrier of epoch 3 waits for test-js-w-0-1 (it is at epoch 2)." in text
-    assert "More: kubectl" in text
+    assert "├── more: kubectl jobset logs test-js -n default" in text
 
 
 def test_unfit_nodes_are_named():
@@ -178,7 +182,7 @@ def test_unfit_nodes_are_named():
     one["metadata"]["annotations"] = {
         keys.AGENT_STATE_ANNOTATION: "unfit: exit code 1: 40960 MiB in use"
     }
-    answer = explain(jobset(failurePolicy=IN_PLACE), [job()], [one], NOW)
+    answer = explain(jobset(failurePolicy=IN_PLACE), [job()], [one])
 
     assert "Node n is unfit for pod p: exit code 1: 40960 MiB in use." in answer.sentences
 
@@ -196,8 +200,57 @@ def test_missing_heartbeats_are_named_as_agents_report_them(report, sentence):
     """Only reports of the running epoch count."""
     one = pod()
     one["metadata"]["annotations"] = {keys.UNHEARD_ANNOTATION: report}
-    answer = explain(jobset(status={"restarts": 0, "syncedEpoch": 7}), [job()], [one], NOW)
+    answer = explain(jobset(status={"restarts": 0, "syncedEpoch": 7}), [job()], [one])
     found = [each for each in answer.sentences if "eartbeats" in each]
 
     assert len(found) == bool(sentence)
     assert all(each.startswith(sentence) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "progress", "said"), [(2, None, True), (2, "touched", False), (1, None, False)]
+)
+def test_hang_limit_without_any_step_is_reported(epoch, progress, said):
+    """Agents report steps when a run ends, so the first run has shown nothing yet."""
+    one = pod(phase="Running")
+    one["metadata"]["annotations"] = {keys.PROGRESS_ANNOTATION: progress}
+    asked = {"annotations": {"jobset.sigs.k8s.io/in-place-restart-hang-seconds": "auto"}}
+    of = jobset(status={"restarts": 0, "syncedEpoch": epoch}, meta=asked, failurePolicy=IN_PLACE)
+    answer = explain(of, [job()], [one])
+
+    text = "No step was ever reported; hangs are not detected: let the program write"
+    assert any(each.startswith(text) for each in answer.sentences) == said
+
+
+def test_failed_jobset_has_the_cause_and_no_barrier():
+    """Pods that are left over hold nothing, and spares are not ready for anything."""
+    cause = {"reason": "WorkerFailed", "pod": "js-w-0-1", "exitCode": 1}
+    record = {"kind": "InPlace", "number": 2, "beganAt": CREATED, "cause": cause}
+    status = {
+        "conditions": [condition("Failed", "jobset failed")],
+        "restartHistory": [record | {"outcome": "Failed"}],
+        "syncedEpoch": 1,
+        "deprecatedEpoch": 1,
+        "inPlaceRestart": {"readySpares": 1},
+    }
+    of, left = jobset(status=status, failurePolicy=IN_PLACE), pod(phase="Running")
+    found = describe(of, [job()], [left])
+
+    assert (found["barrier"], found.get("spares")) == ({"closed": False}, None)
+    assert explain(of, [job()], [left]).sentences[1] == (
+        "Its end began 5m ago: WorkerFailed js-w-0-1 exit 1."
+    )
+
+
+async def test_missing_service_account_is_named(training, capsys):
+    """Without it, the Job controller creates no pods."""
+    template = {"spec": {"serviceAccountName": "jobset-agent"}}
+    change = {"spec": {"template": template}}
+    training.world.patch("jobs", "test-js-w-0", change)
+    training.world.patch("jobs", "test-js-w-0", {"status": {"active": 0}}, subresource="status")
+    await training.run("status", "test-js")
+
+    assert (
+        "No pod can be created: the service account jobset-agent is missing; for agents: "
+        "kubectl -n default apply -k config/agent/account"
+    ) in capsys.readouterr().out

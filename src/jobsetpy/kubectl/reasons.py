@@ -1,27 +1,24 @@
-"""``why``: explains what a JobSet does now and what it waits for."""
+"""Reasons why a JobSet is where it is, and commands that show more."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from jobsetpy.aio import LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import output, timeline
-from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.objects import (
     annotations_of,
     conditions_of,
-    describe,
     owned,
     waiting_containers,
 )
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 
 MAX_NAMED: Final = 3
+_HANG_LIMIT: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
 
 Json = Mapping[str, Any]
 
@@ -39,93 +36,73 @@ class Answer(NamedTuple):
     """Why a JobSet is where it is.
 
     Args:
-        state: one word.
-        sentences: explanation, one sentence each.
+        sentences: explanation, one sentence each; none for a JobSet that runs as it should.
         more: a command that shows more, or changes the state.
     """
 
-    state: str
     sentences: list[str]
     more: str
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("name", metavar="NAME", help="the JobSet")
-
-
-async def run(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Print the explanation."""
-    name = options.name
-    jobset = await cluster.jobset(name)
-    jobs, pods = await cluster.jobs(name), await cluster.pods(name)
-    answer = explain(jobset, jobs, pods, LoopClock().now().astimezone(UTC))
-    if options.output:
-        output.write(answer._asdict(), options.output)
-        return 0
-    print(" ".join(answer.sentences))  # noqa: T201
-    if answer.more:
-        print(f"\nMore: {answer.more}")  # noqa: T201
-    return 0
-
-
-def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datetime) -> Answer:
-    """Return the explanation, with the most important reason first."""
-    found = describe(jobset, jobs, pods)
+def explain(
+    found: dict[str, Any], jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datetime
+) -> Answer:
+    """Return the explanation of a described JobSet, with the most important reason first."""
     meta, spec = jobset["metadata"], jobset.get("spec", {})
     name, flag = meta["name"], f"-n {meta['namespace']}"
     word = found["state"]
     conditions = {each["type"]: each for each in found["conditions"]}
-    idle = _idle(jobset, word, conditions, now)
+    idle = _idle(jobset, conditions, now)
     if idle is not None:
         return idle
     mine = owned(jobs, {meta["uid"]})
     of_jobs = owned(pods, {job["metadata"]["uid"] for job in mine})
     reasons = _reasons(of_jobs)
     explained = {pod for names in reasons.values() for pod in names}
-    sentences = _waits(found, conditions, explained)
-    more = f"kubectl jobset status {name} {flag}"
-    sentences += _dependencies(spec, mine)
+    sentences = _waits(found, conditions, explained) + _dependencies(spec, mine)
     lacking, command = _jobs(mine, of_jobs, flag, now)
     late, where = _pods(reasons, flag)
     sentences += lacking + late + _complete_without_pod(spec, mine, of_jobs, flag)
-    more = where or command or more
-    unheard, bad = _unheard(jobset, of_jobs), _bad_nodes(jobset, of_jobs, now)
-    if word == "Running" and not sentences:
-        sentences = [_running(found), *unheard, *_last_restart(jobset, now), *bad]
-        return Answer(word, sentences, f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix")
-    sentences = sentences or ["its Jobs are not ready yet; no reason is reported."]
-    return Answer(word, [f"{name} is {word.lower()}:", *sentences, *unheard, *bad], more)
+    more = where or command or f"kubectl jobset logs {name} {flag}"
+    if word == "Running":
+        sentences += _last_restart(jobset, now)
+    elif not sentences:
+        sentences = ["Its Jobs are not ready yet; no reason is reported."]
+    off = _no_step(jobset, mine, of_jobs)
+    return Answer(
+        [*sentences, *_unheard(jobset, of_jobs), *_bad_nodes(jobset, of_jobs, now), *off], more
+    )
 
 
-def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime) -> Answer | None:
+def _idle(jobset: Json, conditions: Mapping[str, Any], now: datetime) -> Answer | None:
     """Return the answer for a JobSet with which the manager does nothing; ``None`` otherwise."""
     meta, spec = jobset["metadata"], jobset.get("spec", {})
     name, flag = meta["name"], f"-n {meta['namespace']}"
     if meta.get("deletionTimestamp"):
         held = ", ".join(meta.get("finalizers") or ()) or "the garbage collector"
         text = f"{name} is being deleted and waits for {held}."
-        return Answer("Terminating", [text], f"kubectl get jobset {name} {flag} -o yaml")
+        return Answer([text], f"kubectl get jobset {name} {flag} -o yaml")
     for end in ("Failed", "Completed"):
         if end in conditions:
             since = output.ago(conditions[end].get("lastTransitionTime"), now)
             text = f"{name} has {end.lower()} {since} ago: {_sentence(conditions[end]['message'])}"
-            return Answer(end, [text], f"kubectl jobset restarts {name} {flag}")
+            cause = _last_restart(jobset, now) if end == "Failed" else []
+            return Answer([text, *cause], f"kubectl jobset logs {name} {flag}")
     manager = spec.get("managedBy")
     if manager not in {None, keys.JOBSET_CONTROLLER_NAME}:
         text = f"{name} is left to another controller: spec.managedBy is {manager}."
-        return Answer(word, [text], f"kubectl describe jobset {name} {flag}")
+        return Answer([text], f"kubectl describe jobset {name} {flag}")
     created = output.parse_time(meta.get("creationTimestamp")) or now
     if not jobset.get("status") and (now - created).total_seconds() > 10:
         text = f"No controller has reconciled {name}: its status is empty."
-        return Answer("Unknown", [text], "kubectl jobset doctor")
+        return Answer([text], "kubectl jobset doctor")
     if not spec.get("suspend"):
         return None
     if queue := (meta.get("labels") or {}).get(keys.KUEUE_QUEUE_LABEL):
         text = f"{name} is suspended: it waits in Kueue's queue {queue} to be admitted."
-        return Answer("Suspended", [text], f"kubectl get workloads {flag}")
+        return Answer([text], f"kubectl get workloads {flag}")
     text = f"{name} is suspended by spec.suspend, and has no pods until it is resumed."
-    return Answer("Suspended", [text], f"kubectl jobset resume {name} {flag}")
+    return Answer([text], f"kubectl jobset resume {name} {flag}")
 
 
 def _waits(
@@ -284,22 +261,37 @@ def _why(pod: Json) -> str:
     return ""
 
 
-def _running(found: dict[str, Any]) -> str:
-    pods = [pod for item in found["replicatedJobs"] for job in item["jobs"] for pod in job["pods"]]
-    ready = sum(1 for pod in pods if pod["ready"])
-    text = f"{found['name']} runs: {ready} of {len(pods)} pods are ready"
-    if budget := found.get("budget"):
-        text += f", and {budget['left']} of {budget['max']} restarts are left"
-    return f"{text}."
-
-
 def _last_restart(jobset: Json, now: datetime) -> list[str]:
     """Return a sentence on the cause of the last restart, if there was one."""
     history = _history(jobset)
     if not history:
         return []
     began = output.ago(history[-1].get("beganAt"), now)
-    return [_sentence(f"Its last restart began {began} ago: {timeline.cause_of(history[-1])}")]
+    what = "Its end" if history[-1].get("outcome") == "Failed" else "Its last restart"
+    return [_sentence(f"{what} began {began} ago: {timeline.cause_of(history[-1])}")]
+
+
+def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[str]:
+    """Return a sentence if hangs should be detected, and no run has ever reported progress.
+
+    Agents report when a run has ended: nothing is known before the first restart.
+    """
+    status = jobset.get("status") or {}
+    ran = (status.get("syncedEpoch") or 0) > 1
+    templates = [job.get("spec", {}).get("template") or {} for job in jobs]
+    asked = any(
+        annotations_of({"metadata": each.get("metadata") or {}}).get(_HANG_LIMIT)
+        for each in (jobset, *templates)
+    )
+    reported = (status.get("inPlaceRestart") or {}).get("highestStep") is not None or any(
+        annotations_of(pod).get(keys.PROGRESS_ANNOTATION) for pod in pods
+    )
+    if not asked or not ran or reported:
+        return []
+    text = (
+        "No step was ever reported; hangs are not detected: let the program write its steps into "
+    )
+    return [f"{text}$JOBSET_PROGRESS_FILE (docs/how-to/progress.md#report-progress)."]
 
 
 def _bad_nodes(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
