@@ -183,6 +183,23 @@ async def test_bookmarks_have_the_version_of_events_that_were_not_sent(api: Api)
 
 
 @pytest.mark.slow
+async def test_watch_from_the_future_is_silent(api: Api) -> None:
+    """It is accepted, and shows neither changes nor bookmarks of the versions up to its own."""
+    made = await api.make_pod("a")
+
+    query = {"allowWatchBookmarks": "true", "timeoutSeconds": 5}
+    future = int(made.version) + 1_000_000
+    async with (
+        patience.timeout(15),
+        api.watch(api.pods, resourceVersion=str(future), **query) as events,
+    ):
+        await api.make_pod("b")
+        found = await events.rest()
+
+    assert (events.status, found) == (200, [])
+
+
+@pytest.mark.slow
 async def test_no_bookmarks_unless_requested(api: Api) -> None:
     """Without allowWatchBookmarks none is sent."""
     made = await api.make_pod("a")

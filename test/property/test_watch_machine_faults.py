@@ -1,4 +1,4 @@
-"""The watch machine with a model API server that keeps its history and fails at random."""
+"""The watch machine with a model API server that fails at random and may lose its newest history."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ class Server:
         self.objects: dict[str, Thing] = {}
         self.compacted = 0
         self.lives = 0
+        self.restores = 0
+
+    def restore(self, version):
+        """Go back to a backup: other writes will have the versions of those that are lost."""
+        self.objects = self.as_of(version)
+        del self.history[version:]
+        self.compacted = 0
+        self.restores += 1
 
     @property
     def version(self):
@@ -57,13 +65,13 @@ class Server:
         if old is None:
             self.lives += 1
         uid = str(self.lives) if old is None else old.metadata.uid
-        new = Thing(Meta(name, "ns", uid, str(self.version + 1)))
+        new = Thing(Meta(name, "ns", uid, str(self.version + 1)), self.restores)
         self.history.append(("ADDED" if old is None else "MODIFIED", new))
         self.objects[name] = new
 
     def delete(self, name):
         old = self.objects.pop(name)
-        last = Thing(Meta(name, "ns", old.metadata.uid, str(self.version + 1)))
+        last = Thing(Meta(name, "ns", old.metadata.uid, str(self.version + 1)), self.restores)
         self.history.append(("DELETED", last))
 
     def as_of(self, version):
@@ -84,18 +92,26 @@ class View:
         self.objects: dict[str, Thing] = {}
         self.staged: dict[str, Thing] | None = None
         self.version: int | None = None
+        self.rewound = self.went_back = False
+        self.restored = False  # the server is, and the view does not know yet
 
     def take(self, events):
         for event in events:
             match event:
-                case ListStarted():
+                case ListStarted(rewound):
                     self.staged = {}
+                    self.rewound = rewound
                 case Listed(thing):
                     self.staged[thing.metadata.name] = thing
                 case ListCompleted(version):
                     assert self.staged is not None
+                    # Consumers keep what they have in the same version, unless it is rewound.
+                    older = self.version is not None and int(version) < self.version
+                    assert older <= self.rewound
+                    self.went_back = self.went_back or older
                     self.objects, self.staged = self.staged, None
                     self.version = int(version)
+                    self.restored = False
                 case Applied(thing):
                     self.change("put", thing)
                 case Deleted(thing, known):
@@ -175,11 +191,27 @@ class FaultyWatch(RuleBasedStateMachine):
 
     # Changes of the objects.
 
+    @property
+    def may_write(self):
+        """A restored history that is past the old version before anything was asked is not noticed."""
+        return not self.view.restored or self.server.version + 1 < (self.view.version or 0)
+
+    @rule(data=st.data())
+    def restore(self, data):
+        """The API server stops, and starts with an older history."""
+        self.server.restore(data.draw(st.integers(0, self.server.version)))
+        self.view.restored = self.server.version < (self.view.version or 0)
+        if isinstance(self.machine.command, Wait):
+            self.machine.on_waited()
+        error = StreamBrokenError if isinstance(self.machine.command, ReadFrames) else ConnectFailedError
+        self.machine.on_error(error("stopped"), self.now)
+
+    @precondition(lambda self: self.may_write)
     @rule(name=NAMES)
     def write(self, name):
         self.server.write(name)
 
-    @precondition(lambda self: self.server.objects)
+    @precondition(lambda self: self.server.objects and self.may_write)
     @rule(data=st.data())
     def delete(self, data):
         self.server.delete(data.draw(st.sampled_from(sorted(self.server.objects))))
@@ -216,6 +248,9 @@ class FaultyWatch(RuleBasedStateMachine):
             start = 0
         else:
             version, offset = command.continue_token.split(":")
+            if int(version) > self.server.version:
+                self.machine.on_error(RetryableApiError(500), self.now)
+                return
             if int(version) < self.server.compacted:
                 self.machine.on_error(ExpiredError(410), self.now)
                 return
@@ -252,6 +287,9 @@ class FaultyWatch(RuleBasedStateMachine):
                 # The server repeats an event from any time.
                 past = data.draw(st.integers(1, self.sent))
                 frames.append(frame(*self.server.history[past - 1]))
+        elif self.sent > self.server.version:  # from the future: nothing comes
+            self.fall_silent()
+            return
         else:
             frames = [bookmark(self.sent)]
         self.view.take(self.machine.on_frames(frames, self.now))
@@ -291,12 +329,14 @@ class FaultyWatch(RuleBasedStateMachine):
     @invariant()
     def view_is_a_moment_of_history(self):
         """The view is the collection at the view's version: no object is missing or repeated."""
-        if self.view.version is not None:
+        if self.view.version is not None and not self.view.restored:
             assert self.server.as_of(self.view.version) == self.view.objects
 
     @invariant()
     def version_never_goes_back(self):
-        """Lists are consistent, so not even a new list is older."""
+        """Lists are consistent, so not even a new list is older within one history."""
+        if self.view.went_back:
+            self.view.went_back, self.highest = False, 0
         if self.view.version is not None:
             assert self.view.version >= self.highest
             self.highest = self.view.version
@@ -305,9 +345,12 @@ class FaultyWatch(RuleBasedStateMachine):
     def teardown(self):
         """Without further faults the view catches up in a bounded number of steps."""
         for _ in range(40 + 4 * self.server.version):
-            if self.view.version == self.server.version and self.machine.listed:
+            caught_up = self.view.version == self.server.version and self.machine.listed
+            if caught_up and not self.view.restored:
                 break
             match self.machine.command:
+                case ReadFrames() if self.view.restored and self.sent == self.server.version:
+                    self.end()  # the connection to the stopped server
                 case ReadFrames() if not self.initial and self.sent < self.server.version:
                     self.sent += 1
                     frames = [frame(*self.server.history[self.sent - 1])]

@@ -36,7 +36,14 @@ class Identified(Protocol):
 
 
 class ListStarted(msgspec.Struct, frozen=True):
-    """A complete list begins; the current state stays valid until ``ListCompleted``."""
+    """A complete list begins; the current state stays valid until ``ListCompleted``.
+
+    ``rewound``: the list is older than what was delivered before, because etcd was restored from a
+    backup. Own writes since the backup are lost, and a resourceVersion that is known may belong to
+    another state of the object.
+    """
+
+    rewound: bool = False
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True, gc=False):

@@ -8,11 +8,12 @@ One machine follows one collection for ever; it has no final state::
        ▲                      │  └────┘ end of stream, silence, failure: same resourceVersion
        └───── expired (410) ──┘
     INITIAL (streaming list) ──marked bookmark──► WATCHING;  refused ──► LISTING
+    WATCHING ──failure──► CHECKING ──same history──► WATCHING;  older ──► LISTING or INITIAL
 
 Rules and their reasons:
 
-* A list is consistent (it sets no resourceVersion), so a view never goes back in time. All pages
-  belong to the first page's snapshot; if the continue token expires, the list is restarted, the
+* A list is consistent (it sets no resourceVersion), so a view never goes back in time within one
+  history of etcd. All pages belong to the first page's snapshot; if the continue token expires, the list is restarted, the
   second time in a row without pages.
 * After a clean end the watch resumes immediately where it was, without a list: under load the API
   server ends watches several times a minute. Only ends in quick succession (streams that lived less
@@ -29,6 +30,17 @@ Rules and their reasons:
   list each time. The first object event ends probing. Cost: one watch request per 30 s or so for
   each quiet watch, on the existing connection. A program with a better sign of life can set
   ``idle_timeout_s`` above 90 s: then ordinary bookmarks keep the stream alive.
+* **Another history.** After etcd is restored from a backup, resourceVersions continue from the
+  backup's. The API server accepts a watch from a version that it has not reached, and sends nothing
+  until it is past it, bookmarks included. So after a failure the machine *checks* the history before
+  it resumes: a list of at most one object, whose version is lower than the last one only in another
+  history. If the server answers but refuses the check, the watch resumes, and the check follows its
+  end; so it does after every watch that ended early, and every ``CHECK_S`` seconds, unless an event
+  or bookmark has confirmed the version since. A list in another history is marked ``rewound``: there,
+  an equal resourceVersion of an object does not mean equal content. An idle watch that never failed
+  is confirmed by its bookmarks and checks nothing. Not noticed: a history that is past the last
+  version already when the check is made; whoever restores etcd has to raise its revision
+  (``etcdutl snapshot restore --bump-revision``, Kubernetes' page on restoring etcd).
 * resourceVersions of one collection increase and compare as integers (KEP-5504). Events older than
   the last one are dropped, so a repeated history does not bring back deleted objects. If one is not
   a number, nothing is compared.
@@ -43,6 +55,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, Final, Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
@@ -51,12 +64,14 @@ from jobsetpy.aio import Backoff
 from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
     ApiError,
+    ApiTimeoutError,
     DecodeError,
     ExpiredError,
     InvalidError,
     JobSetPyError,
     NotFoundError,
     RetryableApiError,
+    TransportError,
 )
 from jobsetpy.informers._events import (
     Applied,
@@ -81,8 +96,12 @@ STUCK_LIMIT: Final = 5
 """Number of failures at one resourceVersion after which the machine lists again."""
 PROBE_MARGIN_S: Final = 5.0
 """Time between the end of a probing watch, set by the server, and the idle deadline, in seconds."""
+END_MARGIN_S: Final = 5.0
+"""Time, in seconds, before the end that was asked for, from which an end is not early."""
 PROBE_MIN_S: Final = 10
 """Minimum length of a probing watch, in seconds; no probing with idle deadlines below 15 s."""
+CHECK_S: Final = 600.0
+"""Time in seconds without a confirmation of the version after which the history is checked."""
 ABSENT_S: Final = 10.0
 """Interval, in seconds, between lists of an optional kind that the server does not know."""
 STREAMING_TRIES: Final = 3
@@ -90,10 +109,14 @@ STREAMING_TRIES: Final = 3
 
 
 class RequestPage(msgspec.Struct, frozen=True):
-    """Request a page of a consistent list; ``continue_token`` is "" for the first."""
+    """Request a page of a consistent list; ``continue_token`` is "" for the first.
+
+    ``check``: only the list's resourceVersion is of interest.
+    """
 
     continue_token: str
     limit: int
+    check: bool = False
 
 
 class OpenWatch(msgspec.Struct, frozen=True):
@@ -122,6 +145,7 @@ Command: TypeAlias = RequestPage | OpenWatch | ReadFrames | Wait
 
 class _Phase(enum.Enum):
     LISTING = enum.auto()
+    CHECKING = enum.auto()
     INITIAL = enum.auto()
     WATCHING = enum.auto()
 
@@ -150,8 +174,8 @@ class WatchMachine(Generic[T]):
     __slots__ = (
         *("_backoff", "_expiries", "_idle_s", "_kind", "_list_backoff", "_list_open"),
         *("_list_version", "_next", "_observer", "_opened_at", "_options", "_phase", "_probing"),
-        *("_progressed", "_reader", "_shard", "_streak", "_streaming", "_streaming_failures"),
-        *("_stuck", "_version", "command"),
+        *("_progressed", "_reader", "_rewound", "_shard", "_streak", "_streaming"),
+        *("_streaming_failures", "_stuck", "_sure_at", "_until", "_version", "command"),
     )
 
     def __init__(
@@ -171,6 +195,9 @@ class WatchMachine(Generic[T]):
         self._version = ""
         self._list_version = ""
         self._list_open = False  # ListStarted was delivered, ListCompleted not yet
+        self._rewound = False  # the list in progress is in another history than the last one
+        self._sure_at: float | None = None  # last confirmation of the history; None: at the open
+        self._until = 0.0  # time at which the server is asked to end the watch
         self._expiries = 0
         self._streaming = options.streaming
         self._streaming_failures = 0
@@ -216,9 +243,14 @@ class WatchMachine(Generic[T]):
     ) -> list[WatchEvent[T]]:
         """The page of ``RequestPage`` was received; ``bad`` are the objects that did not decode."""
         assert isinstance(self.command, RequestPage)
+        older = is_older(resource_version, self._version)
+        if self._phase is _Phase.CHECKING:
+            self._checked(older=older)
+            return []
         events: list[WatchEvent[T]] = []
         if not self.command.continue_token:
-            events.append(ListStarted())
+            self._rewound = self._rewound or older
+            events.append(ListStarted(self._rewound))
             self._list_open = True
             # A later page may name a newer version if the server continued from another snapshot;
             # a watch from the first page's version repeats events, one from the newer loses some.
@@ -242,6 +274,7 @@ class WatchMachine(Generic[T]):
     def on_absent(self) -> list[WatchEvent[T]]:
         """The server does not know the kind: there are no objects; list again later."""
         assert isinstance(self.command, RequestPage)
+        self._phase = _Phase.LISTING
         self._version = ""
         self._list_open = False
         self._list_backoff.reset()
@@ -253,6 +286,9 @@ class WatchMachine(Generic[T]):
         """The watch of ``OpenWatch`` is open; ``now`` in seconds of any clock."""
         assert isinstance(self.command, OpenWatch)
         self._opened_at = now
+        self._until = now + self.command.timeout_seconds
+        if self._sure_at is None:
+            self._sure_at = now
         self._progressed = False
         initial = self._phase is _Phase.INITIAL
         self._observer.on_watch_open(self._kind, "" if initial else self._version)
@@ -266,29 +302,32 @@ class WatchMachine(Generic[T]):
         """
         events: list[WatchEvent[T]] = []
         if self._phase is _Phase.INITIAL and not self._list_open:
-            events.append(ListStarted())
+            events.append(ListStarted(self._rewound))
             self._list_open = True
         for frame in frames:
             match frame.type:
                 case "ADDED" | "MODIFIED" | "DELETED":
-                    self._take_object(frame, events)
+                    self._take_object(frame, events, now)
                 case "BOOKMARK":
-                    self._take_bookmark(frame, events)
+                    self._take_bookmark(frame, events, now)
                 case "ERROR":
                     self._take_error(frame, now)
                     break
                 case _:
                     self._reader.unknown(frame)
+            if not isinstance(self.command, ReadFrames):
+                break
         return events
 
     def on_eof(self, now: float) -> None:
         """The server ended the stream cleanly."""
+        early = now < self._until - END_MARGIN_S
         lived = self._settle(now, "eof")
         if self._phase is _Phase.INITIAL:
             # A server that knows streaming lists does not end one in the middle.
             self._leave_streaming("the server does not know streaming lists")
         else:
-            self._open(0.0 if lived else self._pause_unless_first())
+            self._resume(0.0 if lived else self._pause_unless_first(), now, doubt=early)
 
     def on_silence(self, now: float) -> None:
         """The stream was silent for ``idle_s`` seconds; the driver closes it."""
@@ -298,7 +337,7 @@ class WatchMachine(Generic[T]):
             self._leave_streaming("a streaming list fell silent")
         else:
             self._probing = True
-            self._open(0.0)
+            self._resume(0.0, now, doubt=True)
 
     def on_error(self, error: JobSetPyError, now: float) -> None:
         """A request failed, or the stream broke, with one of the client's errors."""
@@ -306,6 +345,8 @@ class WatchMachine(Generic[T]):
         match self._phase:
             case _Phase.LISTING:
                 wait = self._list_failed(error)
+            case _Phase.CHECKING:
+                wait = self._check_failed(error)
             case _Phase.INITIAL:
                 wait = self._streaming_failed(error)
             case _Phase.WATCHING:
@@ -317,7 +358,9 @@ class WatchMachine(Generic[T]):
     # ---------------------------------------------------------------------------------------------
     # Frames.
 
-    def _take_object(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
+    def _take_object(
+        self, frame: WatchFrame, events: list[WatchEvent[T]], now: float
+    ) -> None:
         type_, shard = frame.type, self._shard
         foreign = None if shard is None else shard.foreign(frame.object)
         if foreign is None:
@@ -334,6 +377,7 @@ class WatchMachine(Generic[T]):
                 return
             if version and version != self._version:
                 self._version = version
+                self._sure_at = now
                 self._progressed = True
                 self._probing = False
                 self._stuck = 0
@@ -353,7 +397,9 @@ class WatchMachine(Generic[T]):
         else:
             events.append(Applied(obj))
 
-    def _take_bookmark(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
+    def _take_bookmark(
+        self, frame: WatchFrame, events: list[WatchEvent[T]], now: float
+    ) -> None:
         version, ends_list = self._reader.bookmark(frame)
         if not version:
             return
@@ -361,11 +407,18 @@ class WatchMachine(Generic[T]):
         if self._phase is _Phase.INITIAL:
             if ends_list:
                 self._streaming_failures = 0
-                self._complete_list(version, events)
+                if is_older(version, self._version) and not self._rewound:
+                    # Objects were passed on as if equal versions were equal objects.
+                    self._relist_rewound()
+                else:
+                    self._complete_list(version, events)
             return
         if is_older(version, self._version):
             self._observer.on_stale_event(self._kind, "BOOKMARK")
+            self._settle(now, "error")
+            self._check(0.0)
             return
+        self._sure_at = now
         if version != self._version:
             self._version = version
             self._stuck = 0
@@ -403,12 +456,58 @@ class WatchMachine(Generic[T]):
         self._begin_list(wait)
         return wait
 
+    def _relist_rewound(self) -> float:
+        self._rewound = True
+        return self._relist("the API server has another history", 0.0)
+
     def _complete_list(self, version: str, events: list[WatchEvent[T]]) -> None:
         self._version = version
+        self._rewound = False
+        self._sure_at = None
         self._list_open = False
         self._stuck = 0
         self._phase = _Phase.WATCHING
         events.append(ListCompleted(version))
+
+    def _resume(self, wait: float, now: float, *, doubt: bool) -> None:
+        """Continue after an end that is not a failure; check first if nothing confirmed the last.
+
+        Args:
+            wait: pause before the next request, in seconds.
+            now: present time, in seconds of any clock.
+            doubt: the end was not the one that was asked for: check after the next, if need be.
+        """
+        sure_at, self._sure_at = self._sure_at, -inf if doubt else self._sure_at
+        if sure_at is not None and now - sure_at >= CHECK_S:
+            self._check(wait)
+        else:
+            self._open(wait)
+
+    def _check(self, wait: float) -> None:
+        """Compare the server's present version with the last one before the watch resumes."""
+        self._phase = _Phase.CHECKING
+        self._sure_at = -inf
+        self._go(RequestPage("", 1, check=True), wait)
+
+    def _checked(self, *, older: bool) -> None:
+        if older:
+            self._relist_rewound()
+        else:
+            self._phase = _Phase.WATCHING
+            self._sure_at = None
+            self._open(0.0)
+
+    def _check_failed(self, error: JobSetPyError) -> float:
+        if isinstance(error, NotFoundError):
+            return self._relist("the server does not know the kind", self._backoff.next())
+        wait = self._backoff.next(_retry_after(error))
+        if isinstance(error, TransportError) and not isinstance(error, ApiTimeoutError):
+            self._check(wait)
+        else:  # a server under load that refuses lists may still serve watches
+            self._phase = _Phase.WATCHING
+            self._probing = True
+            self._open(wait)
+        return wait
 
     def _open(self, wait: float) -> None:
         """Open a watch where the last one ended, with new random deadlines."""
@@ -452,6 +551,9 @@ class WatchMachine(Generic[T]):
             wait = 0.0 if self._expiries == 1 else self._list_backoff.next()
             return self._relist("the continue token expired", wait)
         wait = self._list_backoff.next(_retry_after(error))
+        if self.command.continue_token and self._counts_as_stuck(error):
+            # To a server with another history, the token is from the future.
+            return self._relist("the list cannot get past its continue token", wait)
         self._go(self.command, wait)
         return wait
 
@@ -475,13 +577,22 @@ class WatchMachine(Generic[T]):
         # Not a part of the streak: after an outage with growing back-off, the server's first answer
         # is often that its history is lost, and the list need not wait then.
         wait = self._backoff.next(_retry_after(error))
+        if self._counts_as_stuck(error):
+            return self._relist("the watch cannot get past its resourceVersion", wait)
+        if _asks_for_patience(error):
+            self._open(wait)
+        else:
+            self._check(wait)
+        return wait
+
+    def _counts_as_stuck(self, error: JobSetPyError) -> bool:
+        """Count a failure at one place; return whether it was the last that is accepted there."""
         if isinstance(error, DecodeError | RetryableApiError) and not _asks_for_patience(error):
             self._stuck += 1
-        if self._stuck >= STUCK_LIMIT:
+        stuck = self._stuck >= STUCK_LIMIT
+        if stuck:
             self._stuck = 0
-            return self._relist("the watch cannot get past its resourceVersion", wait)
-        self._open(wait)
-        return wait
+        return stuck
 
 
 def _is_outside(shard: Share, metadata: Any, *, known: bool) -> bool:

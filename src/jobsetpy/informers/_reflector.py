@@ -80,8 +80,8 @@ class Reflector(Generic[T]):
                     self._keep(event)
                 case Bookmark(resource_version):
                     writer.set_version(resource_version)
-                case ListStarted():
-                    writer.begin()
+                case ListStarted(rewound):
+                    writer.begin(rewound=rewound)
                 case ListCompleted(resource_version):
                     initial = not writer.has_committed
                     diff = writer.commit(resource_version)

@@ -256,7 +256,7 @@ class StoreWriter(Generic[T]):
             object's namespace and name, each time that an object begins to fail.
     """
 
-    __slots__ = ("_namespace", "_news", "_on_error", "_staged", "_state", "store")
+    __slots__ = ("_namespace", "_news", "_on_error", "_rewound", "_staged", "_state", "store")
 
     def __init__(
         self,
@@ -271,6 +271,7 @@ class StoreWriter(Generic[T]):
         self._staged: dict[Identity, T] | None = None
         self._news: dict[Identity, T] = {}  # the staged objects that differ from the store
         self._namespace = ""
+        self._rewound = False
         self.store: Store[T] = Store(self._state)
         declared: list[Index[T] | Tally[T, Any, Any]] = [*indexes, *tallies]
         for what in declared:
@@ -358,9 +359,13 @@ class StoreWriter(Generic[T]):
         if not self._state.pending:
             self._state.synced.set()
 
-    def begin(self) -> None:
-        """Begin a new list in addition to the present content; discard an unfinished one."""
+    def begin(self, *, rewound: bool = False) -> None:
+        """Begin a new list in addition to the present content; discard an unfinished one.
+
+        In a list that is ``rewound`` (see ``ListStarted``) every object counts as changed.
+        """
         self._staged, self._news = {}, {}
+        self._rewound = rewound
 
     @property
     def staging(self) -> bool:
@@ -377,7 +382,7 @@ class StoreWriter(Generic[T]):
         assert self._staged is not None, "begin() comes first"
         identity = _identity_of(obj)
         held = self._state.items.get(identity)
-        if held is not None and _same_life(held, obj) and same_version(held, obj):
+        if held is not None and not self._rewound and same_version(held, obj):
             obj = held
             self._news.pop(identity, None)
         elif self.has_committed:
@@ -431,7 +436,7 @@ class StoreWriter(Generic[T]):
             elif not _same_life(held, new):
                 deleted.append(held)
                 added.append(new)
-            elif same_version(held, new):
+            elif not self._rewound and same_version(held, new):
                 continue
             else:
                 updated.append((held, new))

@@ -168,6 +168,16 @@ class TestHandler:
 
         assert subject.is_satisfied(KEY)
 
+    @pytest.mark.parametrize("after", ["3", "4"])
+    def test_lost_writes_are_not_expected_when_etcd_is_restored(self, subject, after):
+        """An update without a higher version comes from a list that is rewound."""
+        handler = subject.handler(to_key)
+        subject.expect_version(KEY, "u", "5")
+        subject.expect_creations(KEY, ["b"])
+        handler(Event(pod("a", "u", "4"), pod("a", "u", after)))
+
+        assert subject.is_satisfied(KEY)
+
     def test_events_are_not_mapped_when_nothing_is_expected(self, subject):
         """Without expectations an event costs almost nothing."""
 

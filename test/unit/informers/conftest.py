@@ -13,7 +13,7 @@ from jobsetpy.api._wire import to_json
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
 from jobsetpy.client import Page, WatchFrame
-from jobsetpy.errors import ExpiredError
+from jobsetpy.errors import ApiTimeoutError, ExpiredError
 
 
 class MemoryStream:
@@ -131,6 +131,11 @@ class MemoryServer:
 
     async def list_page(self, cls, namespace="", **options):
         await asyncio.sleep(0)
+        if options["limit"] == 1:  # a check of the history
+            if self.never_opens:
+                await asyncio.sleep(options["timeout_s"])
+                raise ApiTimeoutError("late")
+            return Page([], str(self.version), "", [])
         self.lists.append(options)
         if self.list_faults:
             raise self.list_faults.pop(0)

@@ -95,6 +95,17 @@ def reading(version="10", at=0.0, **options):
     return made, log
 
 
+CHECK = RequestPage("", 1, check=True)
+
+
+def resume(made):
+    """Go through the wait and the check that follow a failure, with a server of the same history."""
+    if isinstance(made.command, Wait):
+        made.on_waited()
+    if made.command == CHECK:
+        assert made.on_page([], made.resource_version, "more") == []
+
+
 class TestLists:
     def test_first_command_is_the_first_page(self):
         """A new machine asks for the first page of a list."""
@@ -237,16 +248,14 @@ class TestEvents:
         assert made.command.resource_version == "50"
 
     def test_repeated_history_is_dropped(self):
-        """Events and bookmarks older than the last version are dropped; no object reappears."""
+        """Events older than the last version are dropped; no object reappears."""
         made, log = reading()
         made.on_frames([added("a", 11), frame("DELETED", thing("a", 12))], 1.0)
 
-        events = made.on_frames(
-            [added("a", 11), bookmark(9), frame("DELETED", thing("a", 12))], 2.0
-        )
+        events = made.on_frames([added("a", 11), frame("DELETED", thing("a", 12))], 2.0)
 
         assert events == [Deleted(thing("a", 12))]
-        assert log.stale == ["ADDED", "BOOKMARK"]
+        assert log.stale == ["ADDED"]
         assert made.resource_version == "12"
 
     def test_opaque_versions_are_accepted_in_any_order(self):
@@ -345,7 +354,7 @@ class TestEnds:
             made.on_eof(0.01)
             if isinstance(made.command, Wait):
                 waits.append(made.command.seconds)
-                made.on_waited()
+            resume(made)
             assert isinstance(made.command, OpenWatch)
 
         assert waits == [0.05, 0.1, 0.2, 0.4]
@@ -356,8 +365,7 @@ class TestEnds:
         for end in (0.01, 0.01, 5.0):
             made.on_opened(0.0)
             made.on_eof(end)
-            if isinstance(made.command, Wait):
-                made.on_waited()
+            resume(made)
 
         assert isinstance(made.command, OpenWatch)
 
@@ -385,7 +393,7 @@ class TestEnds:
 
         made.on_error(fault, 20.0)
         assert made.command == Wait(0.05)
-        made.on_waited()
+        resume(made)
 
         assert made.command == OpenWatch("10", 450)
         assert log.ends == ["broken"]
@@ -400,7 +408,7 @@ class TestEnds:
 
         events = made.on_frames([added("a", 11), failure, added("b", 12)], 20.0)
         assert isinstance(made.command, Wait)
-        made.on_waited()
+        resume(made)
 
         assert events == [Applied(thing("a", 11))]
         assert made.command == OpenWatch("11", 450)
@@ -436,6 +444,7 @@ class TestExpiry:
             made.on_error(ConnectFailedError("refused"), 0.0)
             assert isinstance(made.command, Wait)
             made.on_waited()
+        resume(made)
 
         made.on_error(ExpiredError(410), 0.0)
 
@@ -472,7 +481,7 @@ class TestExpiry:
         for _ in range(STUCK_LIMIT):
             made.on_opened(0.0)
             made.on_error(fault, 0.0)
-            made.on_waited()
+            resume(made)
 
         assert made.command == RequestPage("", 500)
 
@@ -486,6 +495,7 @@ class TestExpiry:
         for _ in range(5 * STUCK_LIMIT):
             made.on_error(fault, 0.0)
             made.on_waited()
+        resume(made)
 
         assert isinstance(made.command, OpenWatch)
         assert log.relists == []
@@ -526,6 +536,127 @@ class TestSilence:
         made.on_silence(10.0)
 
         assert made.command == OpenWatch("10", 450)
+
+
+class TestAnotherHistory:
+    def failed(made):
+        """The connection breaks."""
+        made.on_error(StreamBrokenError("cut"), 20.0)
+        made.on_waited()
+
+    def refused(made):
+        """The server is down for a while."""
+        made.on_error(RetryableApiError(503), 20.0)
+        made.on_waited()
+        made.on_error(ConnectFailedError("refused"), 20.0)
+        made.on_waited()
+
+    def ended_early(made):
+        """The server stops, and another takes over at once, whose history is behind."""
+        made.on_eof(20.0)
+        made.on_opened(20.0)
+        made.on_eof(470.0)
+
+    def silent(made):
+        """Neither a silent watch nor the probe after it shows a bookmark."""
+        made.on_silence(37.5)
+        made.on_opened(38.0)
+        made.on_eof(70.0)
+
+    def refused_check(made):
+        """The server refuses the check; the watch that follows it ends without a bookmark."""
+        TestAnotherHistory.failed(made)
+        made.on_error(RetryableApiError(429), 20.0)
+        made.on_waited()
+        assert made.command == OpenWatch("10", 32)
+        made.on_opened(21.0)
+        made.on_eof(53.0)
+
+    def unconfirmed(made):
+        """No end was early, but nothing has come for ten minutes."""
+        for opened in (0.0, 450.0):
+            made.on_eof(opened + 450.0)
+            if isinstance(made.command, OpenWatch):
+                made.on_opened(opened + 450.0)
+
+    def older_bookmark(made):
+        """A server that filters nothing sends a bookmark of its own history."""
+        made.on_frames([bookmark(7), added("a", 11)], 20.0)
+
+    @pytest.mark.parametrize(
+        "end",
+        [failed, refused, ended_early, silent, refused_check, unconfirmed, older_bookmark],
+        ids=lambda end: end.__name__,
+    )
+    def test_history_is_listed_again_when_it_is_older(self, end):
+        """Nothing confirmed the version, the check shows an older one: the list is ``rewound``."""
+        made, log = reading()
+        end(made)
+
+        assert made.command == CHECK
+        assert made.on_page([thing("x", 3)], "5", "more") == []
+        assert made.command == RequestPage("", 500)
+        assert made.on_page([], "6", "") == [ListStarted(rewound=True), ListCompleted("6")]
+        assert log.relists == ["the API server has another history"]
+        assert made.command == OpenWatch("6", made.command.timeout_seconds)
+        made.on_opened(500.0)
+        assert made.on_frames([added("a", 7)], 500.0) == [Applied(thing("a", 7))]
+
+    @pytest.mark.parametrize("idle", [45.0, 120.0])
+    def test_idle_watch_with_bookmarks_checks_nothing(self, idle):
+        """An hour of bookmarks costs no list, whoever ends the watches."""
+        made, _ = reading(idle_timeout_s=idle)
+        now = 0.0
+        for version in range(11, 70):
+            now += 60.0
+            made.on_frames([bookmark(version)], now)
+            made.on_eof(now + 2.0)
+            assert isinstance(made.command, OpenWatch)
+            made.on_opened(now + 2.0)
+
+    def test_idle_watch_without_bookmarks_checks_once_in_ten_minutes(self):
+        """A collection that never changes may have none (etcd without progress notifications)."""
+        made, log = reading()
+        made.on_silence(37.5)
+        now, checks = 37.5, 0
+        while now < 3600.0:
+            checks += made.command == CHECK
+            resume(made)
+            made.on_opened(now)
+            now += made.command.idle_s - 5.0
+            made.on_eof(now)
+
+        assert (checks, log.relists) == (6, [])
+
+    def test_streaming_list_is_repeated_when_it_turns_out_to_be_rewound(self):
+        """Only its end shows the version, when its objects have been passed on as usual."""
+        made, _ = machine(streaming=True)
+        made.on_opened(0.0)
+        made.on_frames([bookmark(10, end=True)], 0.0)
+        made.on_frames([error(410)], 1.0)
+        made.on_opened(1.0)
+
+        first = made.on_frames([added("a", 3), bookmark(5, end=True)], 1.0)
+        made.on_opened(1.0)
+        second = made.on_frames([added("a", 3), bookmark(5, end=True)], 1.0)
+
+        assert first == [ListStarted(), Listed(thing("a", 3))]
+        assert second == [
+            ListStarted(rewound=True),
+            Listed(thing("a", 3)),
+            ListCompleted("5"),
+        ]
+
+    def test_list_begins_again_when_its_token_is_from_the_future(self):
+        """The server with the older history answers 500 for ever."""
+        made, log = machine()
+        made.on_page([], "10", "more")
+        for _ in range(STUCK_LIMIT):
+            made.on_error(RetryableApiError(500), 0.0)
+            made.on_waited()
+
+        assert made.command == RequestPage("", 500)
+        assert log.relists == ["the list cannot get past its continue token"]
 
 
 class TestStreamingLists:

@@ -250,6 +250,18 @@ def test_unfinished_first_list_is_discarded_when_it_begins_again():
     assert writer.store.list() == writer.store.by_index(BY_NAMESPACE, "ns") == [*diff.added]
 
 
+def test_equal_versions_count_as_changed_when_the_list_is_rewound():
+    """In another history of etcd a version may belong to another state."""
+    writer = StoreWriter(Pod)
+    writer.replace([pod()], "1")
+    held, again = writer.store.get(KEY), pod()
+    writer.begin(rewound=True)
+    writer.stage(again)
+
+    assert writer.commit("1").updated == ((held, again),)
+    assert writer.store.get(KEY) is again
+
+
 def test_a_list_keeps_stored_objects_of_the_same_version():
     """A new list does not hold a second copy of an unchanged object."""
     writer = StoreWriter(Pod)

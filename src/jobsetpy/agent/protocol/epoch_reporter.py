@@ -130,6 +130,17 @@ class EpochReporter:
             self._lift = None
             self._wake.set()
 
+    def repeat(self) -> None:
+        """Store the last report once more: etcd was restored, and may have lost it.
+
+        Without it a group whose restart was under way waits for epochs that its agents believe to
+        have reported. The JobSet's epochs may be lower than this one then; the manager takes the
+        pods' epochs for a restart that it has not seen, and follows them.
+        """
+        if self._wanted:
+            self.stored = 0
+            self._wake.set()
+
     def tell(self, about: Mapping[str, str | None], then: Callable[[], None] | None = None) -> None:
         """Request that annotations are stored with the current epoch, once there is one.
 

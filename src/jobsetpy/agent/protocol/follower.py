@@ -117,7 +117,7 @@ class Follower:
         observer = WatchLog(log, hint, self._refused)
         self._watcher = watch_one(client, JobSet, settings, settings.jobset_name, observer)
         self._jobset: JobSet | None = None
-        self._listing = False
+        self._listing = self._rewound = False
         self._present = True
 
     def start(self, tasks: Supervisor) -> None:
@@ -137,8 +137,8 @@ class Follower:
         """
         for event in events:
             match event:
-                case ListStarted():
-                    self._listing, self._jobset = True, None
+                case ListStarted(rewound):
+                    self._listing, self._rewound, self._jobset = True, rewound, None
                 case ListCompleted():
                     self._listing = False
                 case Listed(jobset) | Applied(jobset):
@@ -151,6 +151,9 @@ class Follower:
                     assert_never(event)
             if not self._listing:
                 self._see(self._jobset)
+                if self._rewound:  # the pod may be as it was before its epoch was stored
+                    self._rewound = False
+                    self.reporter.repeat()
 
     def _refused(self) -> None:
         """Stop the worker if the pod may be deleted: its token has been refused for long.

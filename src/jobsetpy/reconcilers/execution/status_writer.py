@@ -71,7 +71,7 @@ class StatusWriter:
         self._events = events
         self._jobs = jobs
         self._pods = pods
-        self._ahead: dict[rt.ObjectKey, JobSet] = {}
+        self._ahead: dict[rt.ObjectKey, tuple[JobSet, JobSet]] = {}  # and the cached one at that time
         self._gone: dict[rt.ObjectKey, str] = {}
         self._own_writes = own_writes
 
@@ -89,8 +89,12 @@ class StatusWriter:
         ahead = self._ahead.get(key)
         if ahead is None:
             return cached
-        if uid == ahead.metadata.uid and _version(cached) < _version(ahead):
-            return ahead
+        newer, then = ahead
+        # A cached state that is another one, but not newer, comes from a restored etcd, in which
+        # the state read or stored here does not exist.
+        moved = cached is then or _version(then) < _version(cached)
+        if uid == newer.metadata.uid and moved and _version(cached) < _version(newer):
+            return newer
         del self._ahead[key]
         return cached
 
@@ -124,7 +128,7 @@ class StatusWriter:
             return None
         cached = self._jobsets.get(meta.key)
         if cached is not None and cached.metadata.uid == meta.uid:
-            self._ahead[meta.key] = stored
+            self._ahead[meta.key] = (stored, cached)
             if self._own_writes is not None:
                 self._own_writes.expect_version(
                     meta.key,
@@ -148,7 +152,7 @@ class StatusWriter:
         if newer is None or newer.metadata.uid != cached.metadata.uid:
             self._ended(key, cached.metadata.uid)
         else:
-            self._ahead[key] = newer
+            self._ahead[key] = (newer, self._jobsets.get(key) or cached)
         return self.latest(key)
 
     def tell(self, jobset: JobSet, events: Iterable[EmitEvent], *, series: str = "") -> None:

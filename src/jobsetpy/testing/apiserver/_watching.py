@@ -192,6 +192,8 @@ class Watch:
             await self._event("DELETED", Version(self._collection.kind, obj).raw)
 
     async def _bookmark(self, *, ends_initial: bool = False) -> None:
+        if self._version > self._storage.version:
+            return  # the watch began in the future, as after a restore of etcd
         if not ends_initial and self._faults.take("drop_bookmarks", self.target):
             return
         info = self._collection.kind.info

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 
 from jobsetpy import runtime as rt
@@ -103,6 +105,26 @@ async def test_change_is_one_patch_with_the_version_that_was_planned_on(bench):
     }
     assert request.resource == "jobsets/status"
     assert stored.status.restarts == 1
+
+
+@pytest.mark.parametrize("own", ["stored", "read"])
+async def test_latest_state_is_the_caches_when_etcd_is_restored(bench, own):
+    """A state that was written or read after the backup is lost, despite its higher version."""
+    bench.disturb()
+    bench.catch_up()
+    jobset = bench.writer.latest(KEY)
+    if own == "stored":
+        newer = await bench.writer.store(jobset, bench.counted(jobset))
+    else:
+        bench.disturb()
+        newer = await bench.writer.read(KEY)
+    assert bench.writer.latest(KEY) is newer
+
+    bench.cache.begin(rewound=True)
+    bench.cache.stage(copy(jobset))
+    bench.cache.commit("1")
+
+    assert bench.writer.latest(KEY) == jobset
 
 
 async def test_events_and_metrics_follow_the_write(bench):
