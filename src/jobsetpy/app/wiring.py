@@ -138,10 +138,11 @@ def metrics_tls(configuration: Configuration) -> CertificateManager | None:
         return None
     from jobsetpy.serving.certificates import CertificateManager, FileSource, SelfSignedSource
 
-    folder, names = configuration["metrics.certDir"], (configuration.command.metrics_service,)
+    folder = configuration["metrics.certDir"]
+    made_here = SelfSignedSource((configuration.command.metrics_service,))
     try:
         return CertificateManager(
-            FileSource(Path(folder)) if folder else SelfSignedSource(names),
+            FileSource(Path(folder), otherwise=made_here) if folder else made_here,
             server="metrics",
             period_s=METRICS_CHECK_PERIOD_S,
             policy=_tls_policy(configuration),

@@ -70,10 +70,12 @@ class FileSource:
     Args:
         folder: the folder.
         client_authorities: file with the authorities of clients; ``None`` allows any client.
+        otherwise: source of a certificate while a file is missing; ``None``: there is none then.
     """
 
     folder: Path
     client_authorities: Path | None = None
+    otherwise: Source | None = None
 
     async def current(self) -> TlsMaterial | None:
         """Read the files.
@@ -81,11 +83,28 @@ class FileSource:
         Raises:
             OSError: a file cannot be read.
         """
-        return await asyncio.to_thread(self._read)
+        try:
+            return await asyncio.to_thread(self._read)
+        except FileNotFoundError:
+            if self.otherwise is None:
+                raise
+            return await self.otherwise.current()
 
     async def renew(self) -> bool:
-        """Do nothing: the writer of the files renews them."""
-        return False
+        """Do nothing while the files exist: their writer renews them."""
+        if self.otherwise is None or await asyncio.to_thread(self._exist):
+            return False
+        renewed = await self.otherwise.renew()
+        if renewed:
+            get_logger("certificates").warning(
+                "the folder has no certificate: serving with one that was made here",
+                missing=f"{TLS_CERT} or {TLS_KEY}",
+                folder=str(self.folder),
+            )
+        return renewed
+
+    def _exist(self) -> bool:
+        return all((self.folder / name).exists() for name in (TLS_CERT, TLS_KEY))
 
     def _read(self) -> TlsMaterial:
         certificate, key = (self.folder / name for name in (TLS_CERT, TLS_KEY))

@@ -324,14 +324,21 @@ def parse_address(text: str) -> Address | None:
 
 
 def _bound(address: Address) -> socket.socket:
+    """Return a socket that refuses connections until a server listens on it.
+
+    If it listened before there is a certificate, clients would connect and wait for an answer.
+    """
     host, port = address
-    if host:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        found = socket.create_server((host, port), family=family)
-    elif socket.has_dualstack_ipv6():
-        found = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    else:
-        found = socket.create_server(("", port))
+    six = ":" in host if host else socket.has_dualstack_ipv6()
+    found = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if six:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise OSError(error.errno, f"{error.strerror} (address {host or '*'}:{port})") from None
     found.setblocking(False)
     return found
 

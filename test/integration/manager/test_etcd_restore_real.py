@@ -13,16 +13,17 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support.agents.agent_account import ACCOUNT, agent_environ
+from support.cluster.account import manager_kubeconfig
 from support.cluster.bare_pods import POD_SPEC
 from support.cluster.install import connected, create_namespace, install_crd
 from support.cluster.json_api import send
-from support.cluster.manager_process import own_manager
+from support.cluster.manager_process import manager_process
 from support.cluster.objects import in_place_jobset
 from support.patience import eventually, timeout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 
-LOST_WRITES = 400
+LOST_WRITES = 200
 """Writes after the backup. The new history does not reach their versions during the test."""
 NOTICED_S = 40.0
 
@@ -71,6 +72,7 @@ async def test_manager_and_agent_continue_when_etcd_is_restored(cluster, tmp_pat
         await send(client, "POST", accounts, ACCOUNT)
         environ = await agent_environ(client, cluster.kubeconfig, tmp_path, namespace, "gang")
         await client.create(Pod, namespace, {"metadata": {"name": "p-0"}, "spec": POD_SPEC})
+        own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
         await asyncio.to_thread(down, cluster)
         shutil.copytree(cluster.folder / "etcd", backup)
         await asyncio.to_thread(up, cluster)
@@ -85,7 +87,7 @@ async def test_manager_and_agent_continue_when_etcd_is_restored(cluster, tmp_pat
             env={**environ, "POD_NAME": "p-0", "JOBSET_PROGRESS_FILE": str(tmp_path / "progress")},
         )
         try:
-            async with own_manager(client, cluster.kubeconfig, tmp_path):
+            async with manager_process(own, tmp_path / "manager.log"):
                 await eventually(reported, 60)
                 path = f"/api/v1/namespaces/{namespace}/configmaps"
                 for number in range(LOST_WRITES):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from datetime import UTC, datetime
 
 import attrs
 import pytest
@@ -15,9 +17,12 @@ from jobsetpy.app.config.settings import MANAGER, METRICS_CERT_DIR, Configuratio
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.app.wiring import add_jobset_controllers, election_settings, metrics_tls
 from jobsetpy.manager import Manager
+from jobsetpy.serving import x509
+from jobsetpy.serving.http import listening, serving
 from jobsetpy.testing import RecordingClient, World
 from jobsetpy.testing.jobsets import jobset_json
 from support.managers import started
+from support.patience import eventually
 
 OFF = Configuration(feature_gates={"AllAlpha": False})
 
@@ -171,3 +176,30 @@ def test_metrics_certificates_from_files(read, text, folder):
     made = metrics_tls(read(MANAGER, text=text))
 
     assert str(made.source.folder) == folder
+
+
+async def test_metrics_are_served_with_a_made_certificate_until_there_are_files(read, tmp_path):
+    """A configuration of the Go manager names no folder, and the default one is often missing."""
+    certificates = metrics_tls(read(MANAGER, text=f"metrics: {{certDir: {tmp_path}/later}}"))
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+
+    async def shown(port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.close()
+        return writer.get_extra_info("ssl_object").getpeercert(True)
+
+    async with listening([], ("127.0.0.1", 0)) as server, serving(server, certificates):
+        await eventually(lambda: server.serves, 20)
+        made = await shown(server.port)
+        assert list(certificates.problems()) == []
+        now = datetime.now(UTC)
+        pair = x509.new_serving(x509.new_authority(now), ["metrics"], now)
+        (tmp_path / "later").mkdir()
+        (tmp_path / "later/tls.key").write_bytes(pair.key)
+        (tmp_path / "later/tls.crt").write_bytes(pair.certificate)
+        assert await certificates.source.renew() is False
+        stored = (await certificates.source.current()).pair
+
+    assert ssl.DER_cert_to_PEM_cert(made).encode() != pair.certificate
+    assert stored == pair

@@ -262,6 +262,8 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
     async with listening(made, LOOPBACK) as server, serving(server, certificates):
         await eventually(lambda: "tls.crt" in "".join(certificates.problems()))
         assert not server.serves
+        with pytest.raises(ConnectionRefusedError):  # and not a handshake without an answer
+            await asyncio.open_connection("127.0.0.1", server.port)
         write(pair)
         await eventually(lambda: not list(certificates.problems()))
         assert await shown(server.port) == pair.certificate
