@@ -172,7 +172,7 @@ def page_text() -> str:
         "how to read them, and which ones to watch. No label names an object, except in two",
         "counters that users of JobSet know. `workqueue_*`, `controller_runtime_*`,",
         "`rest_client_*` and `leader_election_*` have the names and labels of Go controllers, with",
-        "`resource` instead of `host`.",
+        "`resource` in addition.",
     ]
     webhooks = SECTIONS[5][1]
     for title, prefix in SECTIONS:

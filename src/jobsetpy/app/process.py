@@ -81,13 +81,15 @@ async def _manage(
     setup: Setup,
 ) -> int:
     code = 0
+    requests = ClientMetrics()
     client = await connect(
         kubeconfig=options.kubeconfig,
         context=options.context,
         qps=configuration["clientConnection.qps"],
         burst=configuration["clientConnection.burst"],
-        observer=ClientMetrics(),
+        observer=requests,
     )
+    requests.host = client.transport.host
     try:
         manager = Manager(client, settings=settings)
         asked = setup(manager)

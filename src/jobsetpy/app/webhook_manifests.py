@@ -21,6 +21,8 @@ _SYSTEM = "kube-system"
 class _NoTransport:
     """Refuses to send anything."""
 
+    host = ""
+
     async def request(self, request: HttpRequest) -> HttpResponse:
         raise ValueError(self._refusal(request))
 

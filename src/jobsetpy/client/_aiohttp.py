@@ -91,6 +91,7 @@ class AiohttpTransport:
         self._refreshes = 0
         self._fresh_until = 0.0
         self._base = str(configuration.host).rstrip("/")
+        self.host = yarl.URL(self._base).authority
         self._ssl = ssl_context(configuration) if self._base.startswith("https:") else None
         self._tls_files = _tls_files(configuration, seen=True)
         self._user_agent = user_agent

@@ -85,6 +85,7 @@ class H11Transport:
         user_agent: str = USER_AGENT,
     ) -> None:
         self._origin: Origin = parse_origin(base_url)
+        self.host = self._origin.authority
         self._ca = WatchedFile(ca_file) if ca_file is not None else None
         self._cadata = cadata
         self._context = tls

@@ -81,6 +81,11 @@ class Transport(Protocol):
     of it is delivered later.
     """
 
+    @property
+    def host(self) -> str:
+        """Host and port of the API server, as in its URL."""
+        ...
+
     async def request(self, request: HttpRequest) -> HttpResponse:
         """Send a request and return the whole response, whatever its status.
 

@@ -34,8 +34,7 @@ Rules and their reasons:
   backup's. The API server accepts a watch from a version that it has not reached, and sends nothing
   until it is past it, bookmarks included. So after a failure the machine *checks* the history before
   it resumes: a list of at most one object, whose version is lower than the last one only in another
-  history. If the server answers but refuses the check, the watch resumes, and the check follows its
-  end; so it does after every watch that ended early, and every ``CHECK_S`` seconds, unless an event
+  history. If the server refuses ``CHECK_TRIES`` checks, the watch resumes, and they follow its end; so it does after every watch that ended early, and every ``CHECK_S`` seconds, unless an event
   or bookmark has confirmed the version since. A list in another history is marked ``rewound``: there,
   an equal resourceVersion of an object does not mean equal content. An idle watch that never failed
   is confirmed by its bookmarks and checks nothing. Not noticed: a history that is past the last
@@ -102,6 +101,9 @@ PROBE_MIN_S: Final = 10
 """Minimum length of a probing watch, in seconds; no probing with idle deadlines below 15 s."""
 CHECK_S: Final = 600.0
 """Time in seconds without a confirmation of the version after which the history is checked."""
+CHECK_TRIES: Final = 8
+"""Number of refused checks after which the watch resumes without one. An API server that has just
+started refuses requests for some seconds, until it has read roles and objects."""
 ABSENT_S: Final = 10.0
 """Interval, in seconds, between lists of an optional kind that the server does not know."""
 STREAMING_TRIES: Final = 3
@@ -174,7 +176,7 @@ class WatchMachine(Generic[T]):
     __slots__ = (
         *("_backoff", "_expiries", "_idle_s", "_kind", "_list_backoff", "_list_open"),
         *("_list_version", "_next", "_observer", "_opened_at", "_options", "_phase", "_probing"),
-        *("_progressed", "_reader", "_rewound", "_shard", "_streak", "_streaming"),
+        *("_progressed", "_reader", "_refusals", "_rewound", "_shard", "_streak", "_streaming"),
         *("_streaming_failures", "_stuck", "_sure_at", "_until", "_version", "command"),
     )
 
@@ -197,6 +199,7 @@ class WatchMachine(Generic[T]):
         self._list_open = False  # ListStarted was delivered, ListCompleted not yet
         self._rewound = False  # the list in progress is in another history than the last one
         self._sure_at: float | None = None  # last confirmation of the history; None: at the open
+        self._refusals = 0  # of a check, in a row
         self._until = 0.0  # time at which the server is asked to end the watch
         self._expiries = 0
         self._streaming = options.streaming
@@ -495,18 +498,23 @@ class WatchMachine(Generic[T]):
         else:
             self._phase = _Phase.WATCHING
             self._sure_at = None
+            self._refusals = 0
             self._open(0.0)
 
     def _check_failed(self, error: JobSetPyError) -> float:
         if isinstance(error, NotFoundError):
             return self._relist("the server does not know the kind", self._backoff.next())
         wait = self._backoff.next(_retry_after(error))
-        if isinstance(error, TransportError) and not isinstance(error, ApiTimeoutError):
-            self._check(wait)
-        else:  # a server under load that refuses lists may still serve watches
+        answered = not isinstance(error, TransportError)
+        self._refusals += answered
+        if isinstance(error, ApiTimeoutError) or self._refusals >= CHECK_TRIES:
+            # A server under load that refuses lists may still serve watches.
+            self._refusals = 0
             self._phase = _Phase.WATCHING
             self._probing = True
             self._open(wait)
+        else:
+            self._check(wait)
         return wait
 
     def _open(self, wait: float) -> None:

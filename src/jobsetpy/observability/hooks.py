@@ -18,9 +18,10 @@ _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0,
 
 _requests = REGISTRY.counter(
     "rest_client_requests_total",
-    "Number of HTTP requests, partitioned by status code, method and resource.",
+    "Number of HTTP requests, partitioned by status code, method, host and resource.",
     "code",
     "method",
+    "host",
     "resource",
 )
 _request_seconds = REGISTRY.histogram(
@@ -83,9 +84,9 @@ _METHODS: Final = {
 
 
 @functools.cache
-def _requests_of(verb: str, resource: str, status: int | None) -> Counter:
+def _requests_of(verb: str, host: str, resource: str, status: int | None) -> Counter:
     code = "<error>" if status is None else str(status)
-    return _requests.labels(code, _METHODS.get(verb, "OTHER"), resource)
+    return _requests.labels(code, _METHODS.get(verb, "OTHER"), host, resource)
 
 
 @functools.cache
@@ -105,11 +106,15 @@ _ADVISED_LIMIT: Final = 1000
 class ClientMetrics:
     """Counts the requests of a client, as its ``observer``."""
 
-    __slots__ = ()
+    __slots__ = ("host",)
+
+    def __init__(self) -> None:
+        self.host = ""
+        """Host and port of the API server; set once they are known, for a label."""
 
     def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
         """Record an HTTP exchange."""
-        _requests_of(verb, resource, status).inc()
+        _requests_of(verb, self.host, resource, status).inc()
         _request_seconds_of(verb).observe(seconds)
 
     def on_throttled(self, seconds: float) -> None:

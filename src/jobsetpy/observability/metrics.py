@@ -4,8 +4,9 @@ They are declared here and in ``hooks``, in one registry. Metrics of JobSets and
 are declared next to the counted code, each in its own registry. All follow these rules:
 
 * Names, labels and buckets that client-go and controller-runtime have are kept: those of
-  ``workqueue_*``, ``controller_runtime_*``, ``rest_client_*`` and ``leader_election_*`` (with
-  ``resource`` in place of ``host``), so that dashboards made for Go controllers work.
+  ``workqueue_*``, ``controller_runtime_*``, ``certwatcher_*``, ``rest_client_*`` (with
+  ``resource`` in addition) and ``leader_election_*``, so that dashboards made for Go controllers
+  work.
 * No label names an object. The exception is two counters that users of JobSet know.
 * Series that alerts may query exist from the start with the value 0.
 * Functions, not metric objects, are exported: a caller cannot get labels or units wrong.
@@ -405,6 +406,19 @@ _certificate_end = REGISTRY.gauge(
 )
 
 
+_certificate_reads = REGISTRY.counter(
+    "certwatcher_read_certificate_total", "Total number of certificate reads"
+)
+_certificate_read_errors = REGISTRY.counter(
+    "certwatcher_read_certificate_errors_total", "Total number of certificate read errors"
+)
+
+
+def certificate_read(*, failed: bool = False) -> None:
+    """Count a read of a server's certificate from its source, or the failure of one."""
+    (_certificate_read_errors if failed else _certificate_reads).inc()
+
+
 @contextmanager
 def cache_sizes(sizes: Callable[[], Mapping[str, int]]) -> Iterator[None]:
     """Export the number of objects in a cache within the block.
@@ -442,6 +456,23 @@ _webhook_in_flight = REGISTRY.gauge(
     "Current number of admission requests being served.",
     "webhook",
 )
+
+
+_webhook_panics: Final = {
+    "admission": REGISTRY.counter(
+        "controller_runtime_webhook_panics_total",
+        "Total number of admission requests whose handler raised an unexpected exception",
+    ),
+    "conversion": REGISTRY.counter(
+        "controller_runtime_conversion_webhook_panics_total",
+        "Total number of conversions that raised an unexpected exception",
+    ),
+}
+
+
+def webhook_panic(kind: Literal["admission", "conversion"]) -> None:
+    """Count an unexpected exception of a webhook's handler."""
+    _webhook_panics[kind].inc()
 
 
 class WebhookMetrics:

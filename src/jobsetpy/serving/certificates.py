@@ -307,12 +307,18 @@ class CertificateManager:
 
     async def _load(self, use: Callable[[ssl.SSLContext], Awaitable[None]]) -> Exception | None:
         """Serve with the current material if it has changed; return why it is not usable, if so."""
-        material = await self.source.current()
+        metrics.certificate_read()
+        try:
+            material = await self.source.current()
+        except (JobSetPyError, OSError):
+            metrics.certificate_read(failed=True)
+            raise
         if material is None or material == self._served:
             return None
         try:
             context, life = self.policy.new_context(material), x509.lifetime(material.pair)
         except (ssl.SSLError, ValueError) as error:
+            metrics.certificate_read(failed=True)
             return error
         await use(context)
         self._served, self._life = material, life

@@ -62,6 +62,9 @@ def conversion_route(path: str, convert: Converter, *, body_limit: int, deadline
             content = review.encode_conversion(request.uid, convert(request))
         except ValueError as error:
             content = review.encode_conversion(request.uid, (), str(error))
+        except Exception:
+            metrics.webhook_panic("conversion")
+            raise
         return Response(200, content, JSON)
 
     return Route("POST", path, _endpoint(path, answer, body_limit, deadline_s))
@@ -109,6 +112,7 @@ async def _answer(handler: Handler, sent: Request, body_limit: int) -> Response:
         return text(500, f"{error}\n")
     except Exception as error:  # noqa: BLE001 - from a webhook that users wrote
         if not isinstance(error, RecursionError):
+            metrics.webhook_panic("admission")
             _log.exception("a webhook failed", path=sent.path)
             return text(500, f"the webhook failed: {type(error).__name__}: {error}\n")
         content = review.encode(request.uid, review.undecodable("the object is nested too deeply"))

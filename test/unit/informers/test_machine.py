@@ -29,6 +29,7 @@ from jobsetpy.informers._events import (
     ListStarted,
 )
 from jobsetpy.informers._machine import (
+    CHECK_TRIES,
     STREAMING_TRIES,
     STUCK_LIMIT,
     OpenWatch,
@@ -564,10 +565,12 @@ class TestAnotherHistory:
         made.on_eof(70.0)
 
     def refused_check(made):
-        """The server refuses the check; the watch that follows it ends without a bookmark."""
+        """The server refuses checks; the watch that follows them ends without a bookmark."""
         TestAnotherHistory.failed(made)
-        made.on_error(RetryableApiError(429), 20.0)
-        made.on_waited()
+        for _ in range(CHECK_TRIES):
+            assert made.command == CHECK
+            made.on_error(RetryableApiError(429), 20.0)
+            made.on_waited()
         assert made.command == OpenWatch("10", 32)
         made.on_opened(21.0)
         made.on_eof(53.0)

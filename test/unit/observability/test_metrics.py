@@ -129,14 +129,16 @@ class TestObservers:
         [("list", "GET"), ("watch", "GET"), ("create", "POST"), ("apply", "PATCH"), ("x", "OTHER")],
     )
     def test_requests(self, verb: str, method: str):
-        """A request is counted by code, HTTP method and resource, also without an answer."""
+        """A request is counted by code, method, host and resource, also without an answer."""
         observer = ClientMetrics()
+        observer.host = "api.example:6443"
         observer.on_response(verb, f"{verb}s", 200, 0.1)
         observer.on_response(verb, f"{verb}s", None, 0.1)
         observer.on_throttled(0.5)
 
         for code in ("200", "<error>"):
             labels = {"code": code, "method": method, "resource": f"{verb}s"}
+            labels["host"] = "api.example:6443"
             assert value("rest_client_requests_total", **labels) == 1
         assert (value("rest_client_rate_limiter_duration_seconds_count") or 0) >= 1
 

@@ -20,7 +20,7 @@ from jobsetpy.serving.certificates import CertificateManager, FileSource
 from jobsetpy.serving.http import listening, serving
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
-from jobsetpy.serving.review_routes import deadline, routes
+from jobsetpy.serving.review_routes import conversion_route, deadline, routes
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from support.patience import eventually
 
@@ -138,13 +138,38 @@ async def unsynced(request: ReviewRequest) -> Answer:
     raise NotSyncedError("pods")
 
 
+async def broken(request: ReviewRequest) -> Answer:
+    raise KeyError("x")
+
+
+def unconvertible(_request):
+    raise KeyError("x")
+
+
+CONVERSION = json.dumps(
+    {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "ConversionReview",
+        "request": {"uid": "u", "desiredAPIVersion": "a/v1", "objects": []},
+    }
+).encode()
+PANICS = "controller_runtime_{}webhook_panics_total"
+
+
+def count(name: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name) or 0.0
+
+
 @pytest.fixture
 async def call(authority, pair):
     """Function that posts to a server on loopback, over verified TLS."""
     context = TlsPolicy().new_context(TlsMaterial(pair))
     made = routes(
-        {"/ok": allow, "/slow": never, "/unsynced": unsynced}, body_limit=2000, deadline_s=0.2
+        {"/ok": allow, "/slow": never, "/unsynced": unsynced, "/broken": broken},
+        body_limit=2000,
+        deadline_s=0.2,
     )
+    made.append(conversion_route("/convert", unconvertible, body_limit=2000, deadline_s=0.2))
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
     async with listening(made, LOOPBACK) as server, aiohttp.ClientSession() as session:
         await server.use(context)
@@ -155,6 +180,24 @@ async def call(authority, pair):
                 return answer.status, await answer.text()
 
         yield post
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "panics"),
+    [
+        ("/broken", body(), (1, 0)),
+        ("/convert", CONVERSION, (0, 1)),
+        ("/unsynced", body(), (0, 0)),
+    ],
+    ids=["admission", "conversion", "expected"],
+)
+async def test_panics_are_counted_when_a_handler_raises(call, path, data, panics):
+    """Under the names of controller-runtime; an expected error is none."""
+    names = PANICS.format(""), PANICS.format("conversion_")
+    before = [count(name) for name in names]
+    assert (await call(path, data))[0] == 500
+
+    assert tuple(count(name) - old for name, old in zip(names, before, strict=True)) == panics
 
 
 @pytest.mark.parametrize(
@@ -259,9 +302,12 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
         ).encode()
 
     made = routes({"/ok": allow}, body_limit=1000, deadline_s=1)
+    reads = count("certwatcher_read_certificate_total")
+    errors = count("certwatcher_read_certificate_errors_total")
     async with listening(made, LOOPBACK) as server, serving(server, certificates):
         await eventually(lambda: "tls.crt" in "".join(certificates.problems()))
         assert not server.serves
+        assert count("certwatcher_read_certificate_errors_total") > errors
         with pytest.raises(ConnectionRefusedError):  # and not a handshake without an answer
             await asyncio.open_connection("127.0.0.1", server.port)
         write(pair)
@@ -279,6 +325,7 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
             return await shown(server.port) == new.certificate
 
         await eventually(exchanged)
+        assert count("certwatcher_read_certificate_total") - reads > 5
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ class MemoryTransport:
         user_agent: for the log and for fault rules.
     """
 
+    host = "memory"
+
     def __init__(self, dispatcher: Dispatcher, *, user_agent: str = "memory") -> None:
         self._dispatcher = dispatcher
         self._user_agent = user_agent
