@@ -203,7 +203,11 @@ class FaultyWatch(RuleBasedStateMachine):
         self.view.restored = self.server.version < (self.view.version or 0)
         if isinstance(self.machine.command, Wait):
             self.machine.on_waited()
-        error = StreamBrokenError if isinstance(self.machine.command, ReadFrames) else ConnectFailedError
+        error = (
+            StreamBrokenError
+            if isinstance(self.machine.command, ReadFrames)
+            else ConnectFailedError
+        )
         self.machine.on_error(error("stopped"), self.now)
 
     @precondition(lambda self: self.may_write)

@@ -13,8 +13,8 @@ One machine follows one collection for ever; it has no final state::
 Rules and their reasons:
 
 * A list is consistent (it sets no resourceVersion), so a view never goes back in time within one
-  history of etcd. All pages belong to the first page's snapshot; if the continue token expires, the list is restarted, the
-  second time in a row without pages.
+  history of etcd. All pages belong to the first page's snapshot; if the continue token expires, the
+  list is restarted, the second time in a row without pages.
 * After a clean end the watch resumes immediately where it was, without a list: under load the API
   server ends watches several times a minute. Only ends in quick succession (streams that lived less
   than ``QUICK_S``) are spread by back-off with full jitter.
@@ -32,10 +32,11 @@ Rules and their reasons:
   ``idle_timeout_s`` above 90 s: then ordinary bookmarks keep the stream alive.
 * **Another history.** After etcd is restored from a backup, resourceVersions continue from the
   backup's. The API server accepts a watch from a version that it has not reached, and sends nothing
-  until it is past it, bookmarks included. So after a failure the machine *checks* the history before
-  it resumes: a list of at most one object, whose version is lower than the last one only in another
-  history. If the server refuses ``CHECK_TRIES`` checks, the watch resumes, and they follow its end; so it does after every watch that ended early, and every ``CHECK_S`` seconds, unless an event
-  or bookmark has confirmed the version since. A list in another history is marked ``rewound``: there,
+  up to it, bookmarks included. So after a failure the machine *checks* the history before it
+  resumes: a list of at most one object, whose version is lower than the last one only in another
+  history. If the server refuses ``CHECK_TRIES`` checks, the watch resumes, and they follow its end.
+  So they do after a watch that ended early, and every ``CHECK_S`` seconds, unless an event or
+  bookmark has confirmed the version since. A list in another history is marked ``rewound``: there,
   an equal resourceVersion of an object does not mean equal content. An idle watch that never failed
   is confirmed by its bookmarks and checks nothing. Not noticed: a history that is past the last
   version already when the check is made; whoever restores etcd has to raise its revision
@@ -361,9 +362,7 @@ class WatchMachine(Generic[T]):
     # ---------------------------------------------------------------------------------------------
     # Frames.
 
-    def _take_object(
-        self, frame: WatchFrame, events: list[WatchEvent[T]], now: float
-    ) -> None:
+    def _take_object(self, frame: WatchFrame, events: list[WatchEvent[T]], now: float) -> None:
         type_, shard = frame.type, self._shard
         foreign = None if shard is None else shard.foreign(frame.object)
         if foreign is None:
@@ -400,9 +399,7 @@ class WatchMachine(Generic[T]):
         else:
             events.append(Applied(obj))
 
-    def _take_bookmark(
-        self, frame: WatchFrame, events: list[WatchEvent[T]], now: float
-    ) -> None:
+    def _take_bookmark(self, frame: WatchFrame, events: list[WatchEvent[T]], now: float) -> None:
         version, ends_list = self._reader.bookmark(frame)
         if not version:
             return

@@ -539,53 +539,60 @@ class TestSilence:
         assert made.command == OpenWatch("10", 450)
 
 
+def failed(made):
+    """The connection breaks."""
+    made.on_error(StreamBrokenError("cut"), 20.0)
+    made.on_waited()
+
+
+def refused(made):
+    """The server is down for a while."""
+    made.on_error(RetryableApiError(503), 20.0)
+    made.on_waited()
+    made.on_error(ConnectFailedError("refused"), 20.0)
+    made.on_waited()
+
+
+def ended_early(made):
+    """The server stops, and another takes over at once, whose history is behind."""
+    made.on_eof(20.0)
+    made.on_opened(20.0)
+    made.on_eof(470.0)
+
+
+def silent(made):
+    """Neither a silent watch nor the probe after it shows a bookmark."""
+    made.on_silence(37.5)
+    made.on_opened(38.0)
+    made.on_eof(70.0)
+
+
+def refused_check(made):
+    """The server refuses checks; the watch that follows them ends without a bookmark."""
+    failed(made)
+    for _ in range(CHECK_TRIES):
+        assert made.command == CHECK
+        made.on_error(RetryableApiError(429), 20.0)
+        made.on_waited()
+    assert made.command == OpenWatch("10", 32)
+    made.on_opened(21.0)
+    made.on_eof(53.0)
+
+
+def unconfirmed(made):
+    """No end was early, but nothing has come for ten minutes."""
+    for opened in (0.0, 450.0):
+        made.on_eof(opened + 450.0)
+        if isinstance(made.command, OpenWatch):
+            made.on_opened(opened + 450.0)
+
+
+def older_bookmark(made):
+    """A server that filters nothing sends a bookmark of its own history."""
+    made.on_frames([bookmark(7), added("a", 11)], 20.0)
+
+
 class TestAnotherHistory:
-    def failed(made):
-        """The connection breaks."""
-        made.on_error(StreamBrokenError("cut"), 20.0)
-        made.on_waited()
-
-    def refused(made):
-        """The server is down for a while."""
-        made.on_error(RetryableApiError(503), 20.0)
-        made.on_waited()
-        made.on_error(ConnectFailedError("refused"), 20.0)
-        made.on_waited()
-
-    def ended_early(made):
-        """The server stops, and another takes over at once, whose history is behind."""
-        made.on_eof(20.0)
-        made.on_opened(20.0)
-        made.on_eof(470.0)
-
-    def silent(made):
-        """Neither a silent watch nor the probe after it shows a bookmark."""
-        made.on_silence(37.5)
-        made.on_opened(38.0)
-        made.on_eof(70.0)
-
-    def refused_check(made):
-        """The server refuses checks; the watch that follows them ends without a bookmark."""
-        TestAnotherHistory.failed(made)
-        for _ in range(CHECK_TRIES):
-            assert made.command == CHECK
-            made.on_error(RetryableApiError(429), 20.0)
-            made.on_waited()
-        assert made.command == OpenWatch("10", 32)
-        made.on_opened(21.0)
-        made.on_eof(53.0)
-
-    def unconfirmed(made):
-        """No end was early, but nothing has come for ten minutes."""
-        for opened in (0.0, 450.0):
-            made.on_eof(opened + 450.0)
-            if isinstance(made.command, OpenWatch):
-                made.on_opened(opened + 450.0)
-
-    def older_bookmark(made):
-        """A server that filters nothing sends a bookmark of its own history."""
-        made.on_frames([bookmark(7), added("a", 11)], 20.0)
-
     @pytest.mark.parametrize(
         "end",
         [failed, refused, ended_early, silent, refused_check, unconfirmed, older_bookmark],

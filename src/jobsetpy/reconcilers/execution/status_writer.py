@@ -71,7 +71,9 @@ class StatusWriter:
         self._events = events
         self._jobs = jobs
         self._pods = pods
-        self._ahead: dict[rt.ObjectKey, tuple[JobSet, JobSet]] = {}  # and the cached one at that time
+        self._ahead: dict[
+            rt.ObjectKey, tuple[JobSet, JobSet]
+        ] = {}  # and the cached one at that time
         self._gone: dict[rt.ObjectKey, str] = {}
         self._own_writes = own_writes
 
