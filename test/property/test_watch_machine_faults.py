@@ -200,7 +200,7 @@ class FaultyWatch(RuleBasedStateMachine):
     def restore(self, data):
         """The API server stops, and starts with an older history."""
         self.server.restore(data.draw(st.integers(0, self.server.version)))
-        self.view.restored = self.server.version < (self.view.version or 0)
+        self.view.restored |= self.server.version < (self.view.version or 0)
         if isinstance(self.machine.command, Wait):
             self.machine.on_waited()
         error = (

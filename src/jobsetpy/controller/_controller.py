@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
@@ -23,6 +23,7 @@ from jobsetpy.controller._event import Event
 from jobsetpy.controller._hints import hint
 from jobsetpy.controller._loops import TIMES, LoopDetector
 from jobsetpy.controller._reconcile import Reconciler
+from jobsetpy.controller._repeats import Repeats, leaves
 from jobsetpy.controller._runnable import Runnable
 from jobsetpy.controller._stepwise import Stepwise
 from jobsetpy.controller._watch import Watch, WatchHandler
@@ -80,8 +81,9 @@ class Controller(Runnable):
     ``requeue_after``     forget failures, add later      same
     ``ConflictError``     retry, rate limited             info
     other exception       retry, rate limited, at least   error; with a stack only for
-                          a server's Retry-After, or the  unexpected exceptions
-                          time without its answer
+                          a server's Retry-After, or the  unexpected exceptions, once for
+                          time without its answer, or     each cause in ten minutes, then
+                          10 s after the same rejection   with their number (``times``)
     timeout               retry, rate limited             error
     ``TerminalError``     forget: wait for a change       warning
     cancelled             give back                       nothing
@@ -139,6 +141,7 @@ class Controller(Runnable):
         self._rests: dict[Request, float] = {}
         self._awaited: SharedInformer[Any] | None = None
         self._loops = LoopDetector()
+        self._repeats = Repeats()
 
     def __repr__(self) -> str:
         """Name and number of watches."""
@@ -334,6 +337,7 @@ class Controller(Runnable):
     def _succeeded(self, request: Request, result: Result, seconds: float, writes: Writes) -> None:
         """Apply the first rows of the table of the class docstring; log the single line."""
         self.queue.forget(request)
+        self._repeats.forget(request)
         more: dict[str, Any] = {"outcome": "done"}
         if result.delay is None:
             self._metrics.result("success")
@@ -358,13 +362,16 @@ class Controller(Runnable):
             self._metrics.problem(outcome)
         elif not _on_purpose(error):
             self._metrics.problem("panic")
-            fields["exc_info"] = error
+            times = self._repeats.times(error, self._clock.monotonic())
+            fields |= {"exc_info": error} if times == 1 else {"times": times}
         self._metrics.result("requeue" if outcome == "conflict" else "error")
         if outcome == "terminal":
             self.queue.forget(request)
+            self._repeats.forget(request)
             self._log.warning("reconcile failed, waiting for the object to change", **fields)
             return
-        delay_s = self.queue.add_rate_limited(request, at_least_s=_rest_after(error, seconds))
+        rest_s = max(_rest_after(error, seconds), self._repeats.rest_s(request, error))
+        delay_s = self.queue.add_rate_limited(request, at_least_s=rest_s)
         fields |= {"attempt": self.queue.num_requeues(request), "retry_in_s": round(delay_s, 4)}
         if outcome == "conflict":
             self._log.info("the object changed meanwhile, trying again", **fields)
@@ -461,10 +468,10 @@ def _checked(result: object) -> Result:
 
 
 def _classify(error: Exception) -> _Failure:
-    leaves = list(_leaves(error))
-    if all(isinstance(leaf, TerminalError) for leaf in leaves):
+    found = list(leaves(error))
+    if all(isinstance(leaf, TerminalError) for leaf in found):
         return _Failure(error, "terminal")
-    if all(isinstance(leaf, ConflictError) for leaf in leaves):
+    if all(isinstance(leaf, ConflictError) for leaf in found):
         return _Failure(error, "conflict")
     return _Failure(error, "error")
 
@@ -472,7 +479,7 @@ def _classify(error: Exception) -> _Failure:
 def _on_purpose(error: BaseException) -> bool:
     """Return whether this is an external failure and not a programming error."""
     expected = (JobSetPyError, TimeoutError, asyncio.CancelledError)
-    return all(isinstance(leaf, expected) for leaf in _leaves(error))
+    return all(isinstance(leaf, expected) for leaf in leaves(error))
 
 
 def _rest_after(error: BaseException, seconds: float) -> float:
@@ -486,18 +493,9 @@ def _rest_after(error: BaseException, seconds: float) -> float:
         seconds: duration of the reconcile.
     """
     delays_s = [0.0]
-    for leaf in _leaves(error):
+    for leaf in leaves(error):
         if isinstance(leaf, RetryableApiError):
             delays_s.append(leaf.retry_after or 0.0)
         elif isinstance(leaf, ApiTimeoutError):
             delays_s.append(min(seconds, _LONGEST_PAUSE_S))
     return max(delays_s)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in nested groups; a plain exception yields itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from _leaves(member)
-    else:
-        yield error

@@ -34,13 +34,14 @@ Rules and their reasons:
   backup's. The API server accepts a watch from a version that it has not reached, and sends nothing
   up to it, bookmarks included. So after a failure the machine *checks* the history before it
   resumes: a list of at most one object, whose version is lower than the last one only in another
-  history. If the server refuses ``CHECK_TRIES`` checks, the watch resumes, and they follow its end.
-  So they do after a watch that ended early, and every ``CHECK_S`` seconds, unless an event or
-  bookmark has confirmed the version since. A list in another history is marked ``rewound``: there,
-  an equal resourceVersion of an object does not mean equal content. An idle watch that never failed
-  is confirmed by its bookmarks and checks nothing. Not noticed: a history that is past the last
-  version already when the check is made; whoever restores etcd has to raise its revision
-  (``etcdutl snapshot restore --bump-revision``, Kubernetes' page on restoring etcd).
+  history. It also does so after a watch that ended early, and every ``CHECK_S`` seconds, unless an
+  event or bookmark has confirmed the version since. A list in another history is marked
+  ``rewound``: there, an equal resourceVersion of an object does not mean equal content. An idle
+  watch that never failed is confirmed by its bookmarks and checks nothing. A new history that has
+  passed the last version cannot be told from the old one. So a server that refused a connection or
+  the check, as one does that has just started, is always listed again.
+  Whoever restores etcd should raise its revision (``etcdutl snapshot restore --bump-revision``,
+  Kubernetes' page on restoring etcd).
 * resourceVersions of one collection increase and compare as integers (KEP-5504). Events older than
   the last one are dropped, so a repeated history does not bring back deleted objects. If one is not
   a number, nothing is compared.
@@ -64,14 +65,13 @@ from jobsetpy.aio import Backoff
 from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
     ApiError,
-    ApiTimeoutError,
+    ConnectFailedError,
     DecodeError,
     ExpiredError,
     InvalidError,
     JobSetPyError,
     NotFoundError,
     RetryableApiError,
-    TransportError,
 )
 from jobsetpy.informers._events import (
     Applied,
@@ -102,11 +102,9 @@ PROBE_MIN_S: Final = 10
 """Minimum length of a probing watch, in seconds; no probing with idle deadlines below 15 s."""
 CHECK_S: Final = 600.0
 """Time in seconds without a confirmation of the version after which the history is checked."""
-CHECK_TRIES: Final = 8
-"""Number of refused checks after which the watch resumes without one. An API server that has just
-started refuses requests for some seconds, until it has read roles and objects."""
 ABSENT_S: Final = 10.0
 """Interval, in seconds, between lists of an optional kind that the server does not know."""
+UNREACHABLE: Final = "the API server was unreachable"
 STREAMING_TRIES: Final = 3
 """Number of failed streaming lists after which the machine uses paged lists."""
 
@@ -177,7 +175,7 @@ class WatchMachine(Generic[T]):
     __slots__ = (
         *("_backoff", "_expiries", "_idle_s", "_kind", "_list_backoff", "_list_open"),
         *("_list_version", "_next", "_observer", "_opened_at", "_options", "_phase", "_probing"),
-        *("_progressed", "_reader", "_refusals", "_rewound", "_shard", "_streak", "_streaming"),
+        *("_progressed", "_reader", "_rewound", "_shard", "_streak", "_streaming"),
         *("_streaming_failures", "_stuck", "_sure_at", "_until", "_version", "command"),
     )
 
@@ -200,7 +198,6 @@ class WatchMachine(Generic[T]):
         self._list_open = False  # ListStarted was delivered, ListCompleted not yet
         self._rewound = False  # the list in progress is in another history than the last one
         self._sure_at: float | None = None  # last confirmation of the history; None: at the open
-        self._refusals = 0  # of a check, in a row
         self._until = 0.0  # time at which the server is asked to end the watch
         self._expiries = 0
         self._streaming = options.streaming
@@ -495,24 +492,11 @@ class WatchMachine(Generic[T]):
         else:
             self._phase = _Phase.WATCHING
             self._sure_at = None
-            self._refusals = 0
             self._open(0.0)
 
     def _check_failed(self, error: JobSetPyError) -> float:
-        if isinstance(error, NotFoundError):
-            return self._relist("the server does not know the kind", self._backoff.next())
-        wait = self._backoff.next(_retry_after(error))
-        answered = not isinstance(error, TransportError)
-        self._refusals += answered
-        if isinstance(error, ApiTimeoutError) or self._refusals >= CHECK_TRIES:
-            # A server under load that refuses lists may still serve watches.
-            self._refusals = 0
-            self._phase = _Phase.WATCHING
-            self._probing = True
-            self._open(wait)
-        else:
-            self._check(wait)
-        return wait
+        # A server that has just started refuses requests until it has read roles and objects.
+        return self._relist("the API server's history is not known", self._pause(error))
 
     def _open(self, wait: float) -> None:
         """Open a watch where the last one ended, with new random deadlines."""
@@ -556,6 +540,8 @@ class WatchMachine(Generic[T]):
             wait = 0.0 if self._expiries == 1 else self._list_backoff.next()
             return self._relist("the continue token expired", wait)
         wait = self._list_backoff.next(_retry_after(error))
+        if self.command.continue_token and isinstance(error, ConnectFailedError):
+            return self._relist(UNREACHABLE, wait)
         if self.command.continue_token and self._counts_as_stuck(error):
             # To a server with another history, the token is from the future.
             return self._relist("the list cannot get past its continue token", wait)
@@ -563,7 +549,7 @@ class WatchMachine(Generic[T]):
         return wait
 
     def _streaming_failed(self, error: JobSetPyError) -> float:
-        self._streaming_failures += 1
+        self._streaming_failures += not isinstance(error, ConnectFailedError)
         refused = isinstance(error, InvalidError)
         if refused or self._streaming_failures >= STREAMING_TRIES:
             self._leave_streaming("the server refuses streaming lists" if refused else "it failed")
@@ -579,6 +565,8 @@ class WatchMachine(Generic[T]):
             return self._relist("the resourceVersion expired", self._pause_unless_first())
         if isinstance(error, InvalidError | NotFoundError):
             return self._relist("the server refuses the watch", self._backoff.next())
+        if isinstance(error, ConnectFailedError):
+            return self._relist(UNREACHABLE, self._pause(error))
         # Not a part of the streak: after an outage with growing back-off, the server's first answer
         # is often that its history is lost, and the list need not wait then.
         wait = self._backoff.next(_retry_after(error))
@@ -589,6 +577,9 @@ class WatchMachine(Generic[T]):
         else:
             self._check(wait)
         return wait
+
+    def _pause(self, error: JobSetPyError) -> float:
+        return self._backoff.next(_retry_after(error))
 
     def _counts_as_stuck(self, error: JobSetPyError) -> bool:
         """Count a failure at one place; return whether it was the last that is accepted there."""

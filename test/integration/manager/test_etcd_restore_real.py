@@ -92,6 +92,9 @@ async def test_manager_and_agent_continue_when_etcd_is_restored(cluster, tmp_pat
                 path = f"/api/v1/namespaces/{namespace}/configmaps"
                 for number in range(LOST_WRITES):
                     await send(client, "POST", path, {"metadata": {"name": f"x-{number}"}})
+                # An event, or a bookmark each minute, brings watches to the present version.
+                note = {"metadata": {"labels": {"seen": "yes"}}}
+                await client.merge_patch(JobSet, namespace, "gang", note)
                 before = await version(client, namespace)
                 await asyncio.to_thread(restore, cluster, backup)
                 assert not await reported()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 import structlog
@@ -11,10 +12,12 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import ObjectKey, ObjectMeta
 from jobsetpy.client import Client
 from jobsetpy.controller import Controller, Event, Request, Result, Watch, enqueue_self
+from jobsetpy.controller._repeats import REJECTED_S
 from jobsetpy.errors import (
     AlreadyStartedError,
     ApiTimeoutError,
     ConflictError,
+    InvalidError,
     NotSyncedError,
     RetryableApiError,
     TerminalError,
@@ -143,9 +146,46 @@ class TestOutcomes:
             (3, 0.02),
         ]
         assert {line["log_level"] for line in failures} == {"error"}
-        assert all(isinstance(line["exc_info"], ValueError) for line in failures)
+        # One traceback for what is raised at one place, then its number.
+        assert [type(line.get("exc_info")) for line in failures] == [ValueError, *[type(None)] * 2]
+        assert [line.get("times") for line in failures] == [None, 2, 3]
         assert sample("controller_runtime_reconcile_errors_total", "fail") == 3
         assert sample("controller_runtime_reconcile_panics_total", "fail") == 3
+
+    async def test_traceback_is_logged_for_each_cause_and_again_after_ten_minutes(self):
+        """Another class is another cause, whatever the object; the number starts again."""
+        script = scripted(ValueError("a"), KeyError("b"), ValueError("c"))
+        subject = controller("causes", script)
+        with structlog.testing.capture_logs() as logs:
+            async with subject.running():
+                for pause_s in (0.5, 700):
+                    subject.queue.add(request("a"))
+                    await asyncio.sleep(pause_s)
+                subject.queue.add(request("b"))
+                await asyncio.sleep(1)
+
+        failures = [line for line in logs if line["event"] == "reconcile failed"]
+        logged = [type(line.get("exc_info")) for line in failures]
+        assert logged == [ValueError, KeyError, type(None)] * 2
+
+    async def test_rejected_write_is_not_repeated_hot(self):
+        """The same rejection waits for 10 s; another one, or a stale cache, is tried again soon."""
+        first, second = InvalidError(422, message="spec.a: bad"), InvalidError(422, message="b")
+        script = scripted(first, first, second, second, RetryableApiError(500), second)
+        subject = controller("rejected", script)
+        async with subject.running():
+            subject.queue.add(request("a"))
+            await asyncio.sleep(100)
+
+        pauses = [later - at for (_, at), (_, later) in pairwise(script.calls)]
+        assert [pause > REJECTED_S - 1 for pause in pauses] == [
+            False,
+            True,
+            False,
+            True,
+            False,
+            False,
+        ]
 
     async def test_expected_errors_are_logged_without_a_stack(self):
         """An error class of this project is logged without a stack and does not count as a panic."""

@@ -29,7 +29,6 @@ from jobsetpy.informers._events import (
     ListStarted,
 )
 from jobsetpy.informers._machine import (
-    CHECK_TRIES,
     STREAMING_TRIES,
     STUCK_LIMIT,
     OpenWatch,
@@ -442,10 +441,9 @@ class TestExpiry:
         """Waits grow while the server is unreachable; its first answer resets them."""
         made, _ = watching()
         for _ in range(8):
-            made.on_error(ConnectFailedError("refused"), 0.0)
+            made.on_error(StreamBrokenError("cut"), 0.0)
             assert isinstance(made.command, Wait)
-            made.on_waited()
-        resume(made)
+            resume(made)
 
         made.on_error(ExpiredError(410), 0.0)
 
@@ -488,15 +486,14 @@ class TestExpiry:
 
     @pytest.mark.parametrize(
         "fault",
-        [RetryableApiError(429), ConnectFailedError("no"), ForbiddenError(403), ApiError(418)],
+        [RetryableApiError(429), StreamBrokenError("no"), ForbiddenError(403), ApiError(418)],
     )
     def test_temporary_failures_never_list(self, fault):
         """Neither a busy server, a broken network nor a status without its own class causes a list."""
         made, log = watching()
         for _ in range(5 * STUCK_LIMIT):
             made.on_error(fault, 0.0)
-            made.on_waited()
-        resume(made)
+            resume(made)
 
         assert isinstance(made.command, OpenWatch)
         assert log.relists == []
@@ -545,14 +542,6 @@ def failed(made):
     made.on_waited()
 
 
-def refused(made):
-    """The server is down for a while."""
-    made.on_error(RetryableApiError(503), 20.0)
-    made.on_waited()
-    made.on_error(ConnectFailedError("refused"), 20.0)
-    made.on_waited()
-
-
 def ended_early(made):
     """The server stops, and another takes over at once, whose history is behind."""
     made.on_eof(20.0)
@@ -565,18 +554,6 @@ def silent(made):
     made.on_silence(37.5)
     made.on_opened(38.0)
     made.on_eof(70.0)
-
-
-def refused_check(made):
-    """The server refuses checks; the watch that follows them ends without a bookmark."""
-    failed(made)
-    for _ in range(CHECK_TRIES):
-        assert made.command == CHECK
-        made.on_error(RetryableApiError(429), 20.0)
-        made.on_waited()
-    assert made.command == OpenWatch("10", 32)
-    made.on_opened(21.0)
-    made.on_eof(53.0)
 
 
 def unconfirmed(made):
@@ -595,7 +572,7 @@ def older_bookmark(made):
 class TestAnotherHistory:
     @pytest.mark.parametrize(
         "end",
-        [failed, refused, ended_early, silent, refused_check, unconfirmed, older_bookmark],
+        [failed, ended_early, silent, unconfirmed, older_bookmark],
         ids=lambda end: end.__name__,
     )
     def test_history_is_listed_again_when_it_is_older(self, end):
@@ -611,6 +588,35 @@ class TestAnotherHistory:
         assert made.command == OpenWatch("6", made.command.timeout_seconds)
         made.on_opened(500.0)
         assert made.on_frames([added("a", 7)], 500.0) == [Applied(thing("a", 7))]
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    @pytest.mark.parametrize("first", [ConnectFailedError("no"), StreamBrokenError("cut")])
+    def test_server_is_listed_again_when_it_refused_connections(self, streaming, first):
+        """Its history may be another one that has passed the last version in the meantime."""
+        made, log = machine(streaming=streaming)
+        if streaming:
+            made.on_opened(0.0)
+            made.on_frames([bookmark(10, end=True)], 0.0)
+        else:
+            made.on_page([], "10", "")
+            made.on_opened(0.0)
+        for error in (first, *[ConnectFailedError("no")] * 5):
+            made.on_error(error, 20.0)
+            made.on_waited()
+
+        expected = OpenWatch("", 450, send_initial_events=True)
+        assert made.command == (expected if streaming else RequestPage("", 500))
+        assert log.relists != []
+
+    @pytest.mark.parametrize("error", [ForbiddenError(403), RetryableApiError(429)])
+    def test_server_is_listed_again_when_it_refuses_the_check(self, error):
+        """A server that has just started has not read its roles, or initializes its storage."""
+        made, _ = reading()
+        failed(made)
+        made.on_error(error, 21.0)
+        made.on_waited()
+
+        assert made.command == RequestPage("", 500)
 
     @pytest.mark.parametrize("idle", [45.0, 120.0])
     def test_idle_watch_with_bookmarks_checks_nothing(self, idle):

@@ -109,7 +109,7 @@ async def test_events_between_two_watches_are_not_lost(server):
     async with watching(server) as (view, _):
         server.put("a")
         await settle()
-        server.watch_faults = [ConnectFailedError("no"), RetryableApiError(503)]
+        server.watch_faults = [StreamBrokenError("cut"), RetryableApiError(503)]
         server.stream.send(StreamBrokenError("cut"))
         server.deaf = True
         server.put("a")
@@ -247,18 +247,19 @@ async def test_expiry_lists_again(server, how):
 
 
 async def test_outage_backs_off_with_jitter(server):
-    """During an outage waits grow up to the cap; afterwards the watch resumes from its version."""
+    """During an outage waits grow up to the cap; afterwards everything is listed once."""
     async with watching(server, rand=lambda: 0.999, backoff_cap_s=30.0) as (view, log):
         await asyncio.sleep(5)
-        server.watch_faults = [ConnectFailedError("no")] * 14
+        server.watch_faults = [ConnectFailedError("no")]
+        server.list_faults = [ConnectFailedError("no")] * 14
         server.stream.send(StreamBrokenError("cut"))
         await asyncio.sleep(400)
         server.put("a")
         await settle()
 
-    assert log.waits[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=0.01)
+    assert log.waits[2:6] == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=0.01)
     assert max(log.waits) == pytest.approx(30.0, rel=0.01)
-    assert len(server.lists) == 1
+    assert len(server.lists) == 1 + 14 + 1
     assert len(view.objects) == 1
 
 

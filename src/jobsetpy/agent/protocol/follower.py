@@ -151,9 +151,10 @@ class Follower:
                     assert_never(event)
             if not self._listing:
                 self._see(self._jobset)
-                if self._rewound:  # the pod may be as it was before its epoch was stored
-                    self._rewound = False
-                    self.reporter.repeat()
+            if isinstance(event, ListCompleted) and (self._rewound or not self.barrier.lifted):
+                # The pod may be as it was before its epoch was stored. Nobody waits for a lifted
+                # barrier, and a whole cluster of agents must not patch after each outage.
+                self.reporter.repeat()
 
     def _refused(self) -> None:
         """Stop the worker if the pod may be deleted: its token has been refused for long.
