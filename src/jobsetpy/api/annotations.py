@@ -456,6 +456,9 @@ SETTINGS_FROM_ANNOTATION: Final = _row(
     "settings-from", "written by admission: sources of the annotations that it has added", _ANY,
     _IN_PLACE, since="0.3.0")
 
+COPIED_FIELDS_ANNOTATION: Final = _written(
+    "copied-fields",
+    "on a Job: fields of its pod template that came from the JobSet, which a resumption may remove")
 # Users set it on a child Job, not on its template.
 RESTART_ANNOTATION: Final = _written(
     "restart", "on a child Job, with any value: the Job is recreated, which is not counted")

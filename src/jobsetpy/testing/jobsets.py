@@ -235,7 +235,10 @@ class ModelCluster:
             case p.ResumeJob(name, _):
                 if action.clear_start_time:
                     self.jobs[name]["status"].pop("startTime")
-                patch = resume_patch(action, self.jobs[name]["spec"]["template"])
+                job = self.jobs[name]
+                patch = resume_patch(
+                    action, job["spec"]["template"], job["metadata"].get("annotations", {})
+                )
                 self.jobs[name] = merge(self.jobs[name], patch)
             case p.ResizeJob(name, _, parallelism, completions):
                 size = {"parallelism": parallelism, "completions": completions}

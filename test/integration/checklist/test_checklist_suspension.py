@@ -4,6 +4,9 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from support import patience
+from support.cluster.install import apply_object
+from support.cluster.json_api import send
 from support.cluster.pod_status import now
 from support.features.checklist_kit import A0, ALL, B0, B1, B2, RA, RB, standard_jobset
 
@@ -119,6 +122,74 @@ async def test_case_43_placed_after_a_first_run(js):
 
     await js.until_condition("Suspended", "False", "ResumeJobs")
     assert await js.restarts() == (0, 0)
+
+
+def policy(namespace, operations):
+    """A policy of a platform that adds a label and a toleration to Jobs, and its binding."""
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    at = '[JSONPatch{op: "add", path: "/spec/template/'
+    label = f'{at}metadata/labels/cost-center", value: "research"}}]'
+    tolerated = 'Object.spec.template.spec.tolerations{key: "platform", operator: "Exists"}'
+    toleration = f'{at}spec/tolerations", value: [{tolerated}]}}]'
+    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"]}
+    own = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    spec = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "namespaceSelector": own,
+            "resourceRules": [{**rule, "operations": operations}],
+        },
+        "mutations": [
+            {"patchType": "JSONPatch", "jsonPatch": {"expression": each}}
+            for each in (label, toleration)
+        ],
+    }
+    yield {**group, "kind": "MutatingAdmissionPolicy", "spec": spec}
+    yield {
+        **group,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "spec": {"policyName": namespace},
+    }
+
+
+@pytest.mark.parametrize("operations", [["CREATE"], ["CREATE", "UPDATE"]])
+async def test_fields_that_a_policy_adds_stay_when_jobs_are_resumed(js, operations):
+    """A JobSet that a queue admits, evicts and admits elsewhere."""
+    for body in policy(js.namespace, operations):
+        await apply_object(js.client, body)
+
+    async def added():
+        probe = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "probe"}}
+        path = f"{Job.RESOURCE.path(js.namespace)}?dryRun=All"
+        container = {"name": "c", "image": "i"}
+        pod = {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+        job = await send(js.client, "POST", path, {**probe, "spec": {"template": pod}})
+        return "cost-center" in job["spec"]["template"]["metadata"]["labels"]
+
+    await patience.eventually(added, 30, poll_s=0.1)
+    await created_suspended(js)
+    for at, pool in enumerate(("one", "two")):
+        if at:
+            await js.suspend(on=True)
+            await js.until_suspended_jobs(*ALL)
+        await confirm_suspension(js)
+
+        def place_in(item, pool=pool):
+            item["template"]["spec"]["template"]["spec"]["nodeSelector"] = {f"{pool}.test/x": "y"}
+
+        await js.replace_templates(place_in)
+        await js.suspend(on=False)
+        await js.until_suspended_jobs()
+        for job in (await js.read_all(Job)).values():
+            template = job["spec"]["template"]
+            assert template["metadata"]["labels"]["cost-center"] == "research"
+            assert [each["key"] for each in template["spec"]["tolerations"]] == ["platform"]
+            assert template["spec"]["nodeSelector"] == {f"{pool}.test/x": "y"}
+    await js.rests()
 
 
 async def test_case_44_running_jobs_are_suspended(js):

@@ -18,6 +18,7 @@ from jobsetpy.reconcilers.coscheduling import backends
 from jobsetpy.reconcilers.coscheduling import gangs as coscheduling_groups
 from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
 from jobsetpy.reconcilers.jobs.surroundings import dns_hostnames, pod_volumes, template_places
+from jobsetpy.reconcilers.jobs.template_fields import mutable_fields, record_of
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets
 from jobsetpy.reconcilers.rules.features import Features
@@ -31,33 +32,6 @@ from jobsetpy.reconcilers.rules.names import (
 )
 from jobsetpy.reconcilers.rules.spares import spare_annotations, spares_by_name, success_policy
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
-
-GENERATED_KEYS: Final = frozenset(
-    {
-        keys.JOBSET_NAME,
-        keys.JOBSET_UID,
-        keys.REPLICATED_JOB_NAME,
-        keys.RESTART_ATTEMPT,
-        keys.JOB_RESTART_ATTEMPT,
-        keys.REPLICATED_JOB_REPLICAS,
-        keys.GLOBAL_REPLICAS,
-        keys.JOB_INDEX,
-        keys.JOB_KEY,
-        keys.JOB_GLOBAL_INDEX,
-        keys.GROUP_NAME,
-        keys.GROUP_REPLICAS,
-        keys.JOB_GROUP_INDEX,
-        keys.COORDINATOR,
-        keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
-        keys.NODE_SELECTOR_ANNOTATION,
-        keys.COSCHEDULING_BACKEND_ANNOTATION,
-        keys.LOST_NODE_DEADLINE_ANNOTATION,
-        keys.IN_PLACE_SPARES_ANNOTATION,
-        keys.IN_PLACE_SPARE_JOBS_ANNOTATION,
-        *group_scheduling.ANNOTATIONS,
-    }
-)
-"""Keys whose values on Jobs and pods are set by the controller, never by a template."""
 
 _NO_SCHEDULE_TOLERATION: Final = {
     "key": keys.NO_SCHEDULE_TAINT,
@@ -98,7 +72,10 @@ class JobTemplateBuilder:
         own |= shared.startup_group.get(name, {}) | spare_annotations(spares)
         self._job_labels = {**child(job_template, "labels"), **common}
         # It requests one recreation of a Job; copied from a template it would never stop.
-        self._job_annotations = _without(job_template, keys.RESTART_ANNOTATION) | own
+        self._job_annotations = _without(
+            job_template, keys.RESTART_ANNOTATION, keys.COPIED_FIELDS_ANNOTATION
+        )
+        self._job_annotations |= own | record_of(mutable_fields(replicated, deadline_s))
         self._pod_labels = {**child(pod_meta, "labels"), **common}
         self._pod_annotations = _without(pod_meta, keys.LOST_NODE_DEADLINE_ANNOTATION) | own
         if shared.pod_groups is not None and shared.pod_groups.of(name, 0) is not None:
@@ -184,9 +161,9 @@ class JobTemplateBuilder:
         }
 
 
-def _without(template: Json, name: str) -> dict[str, str]:
-    """Return the annotations of a template without numbers of spares, and without a given one."""
-    left_out = (name, keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
+def _without(template: Json, *names: str) -> dict[str, str]:
+    """Return the annotations of a template without numbers of spares, and without given ones."""
+    left_out = (*names, keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
     notes = child(template, "annotations")
     return {each: value for each, value in notes.items() if each not in left_out}
 

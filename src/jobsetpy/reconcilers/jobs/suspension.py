@@ -7,30 +7,21 @@ can change while Jobs exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
+from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ReplicatedJob
-from jobsetpy.reconcilers.jobs.child_jobs import GENERATED_KEYS
-from jobsetpy.reconcilers.lost_nodes.deadline import tolerations
+from jobsetpy.reconcilers.jobs.template_fields import (
+    LISTS,
+    MAPS,
+    copied_fields,
+    mutable_fields,
+    record_of,
+)
 from jobsetpy.reconcilers.rules.json_tree import child
 from jobsetpy.reconcilers.rules.plan import ResumeJob, SuspendJob
-
-_MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
-_LISTS: Final = (("tolerations", "key"), ("schedulingGates", "name"))
-"""Lists of the pod spec, each with the field that identifies an item."""
-
-_KEPT_DOMAINS: Final = frozenset(
-    {
-        "jobset.sigs.k8s.io",
-        "alpha.jobset.sigs.k8s.io",
-        "pod-group.scheduling.x-k8s.io",
-        "batch.kubernetes.io",
-    }
-)
-_KEPT_NAMES: Final = frozenset({"controller-uid", "job-name"})
-"""Keys that this controller and the API server add to a Job's template; a resumption keeps them."""
 
 
 def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
@@ -55,7 +46,7 @@ def resumptions(
     suspended = [job for job in jobs if job.spec.suspend is True]
     if not suspended:
         return
-    template = _scheduling_directives(replicated, lost_node_deadline_s)
+    template = mutable_fields(replicated, lost_node_deadline_s)
     for job in suspended:
         yield ResumeJob(
             job.metadata.name,
@@ -66,72 +57,57 @@ def resumptions(
         )
 
 
-def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any]:
+def resume_patch(
+    action: ResumeJob, present: Mapping[str, Any], annotations: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the merge patch that resumes a Job.
 
-    Values that an earlier resumption copied and that are no longer in the JobSet's template are
-    removed: node selectors of two queues would leave no node that fits.
+    Values that were copied at its creation or an earlier resumption and that are no longer in the
+    JobSet's template are removed: node selectors of two queues would leave no node that fits. What
+    others have added stays.
 
     Args:
         action: resumption, with the desired template of the Job.
         present: current pod template of the Job.
+        annotations: current annotations of the Job.
     """
+    copied = copied_fields(annotations)
     template: dict[str, dict[str, Any]] = {}
-    for parent, name in _MAPS:
+    for parent, name in MAPS:
         wanted = child(action.template, parent, name)
         if (parent, name) == ("metadata", "annotations"):
             wanted = {**wanted, **action.annotations}
-        if change := _map_patch(child(present, parent, name), wanted):
+        if change := _map_patch(child(present, parent, name), wanted, copied.of(name)):
             template.setdefault(parent, {})[name] = change
-    for name, known_by in _LISTS:
+    for name in LISTS:
         before = list(child(present, "spec").get(name) or ())
-        after = _merged(before, list(child(action.template, "spec").get(name) or ()), known_by)
+        wanted_items = list(child(action.template, "spec").get(name) or ())
+        after = _merged(before, wanted_items, copied.of(name))
         if before != after:
             template.setdefault("spec", {})[name] = after
+    notes: dict[str, str | None] = {**action.annotations, **record_of(action.template)}
+    if keys.COPIED_FIELDS_ANNOTATION in annotations:
+        notes.setdefault(keys.COPIED_FIELDS_ANNOTATION, None)
     metadata: dict[str, Any] = {"uid": action.uid}
-    if action.annotations:
-        metadata["annotations"] = dict(action.annotations)
+    if notes:
+        metadata["annotations"] = notes
     spec_patch: dict[str, Any] = {"suspend": False}
     if template:
         spec_patch["template"] = template
     return {"metadata": metadata, "spec": spec_patch}
 
 
-def _map_patch(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    gone = {key: None for key in present if key not in wanted and not _is_kept(key)}
+def _map_patch(
+    present: Mapping[str, Any], wanted: Mapping[str, Any], copied: Collection[str]
+) -> dict[str, Any]:
+    gone = {key: None for key in present if key in copied and key not in wanted}
     return gone | {key: value for key, value in wanted.items() if present.get(key) != value}
 
 
-def _merged(before: list[Any], wanted: list[Any], known_by: str) -> list[Any]:
-    kept = [item for item in before if item in wanted or _is_kept(item.get(known_by))]
+def _merged(before: list[Any], wanted: list[Any], copied: list[Any]) -> list[Any]:
+    kept = [item for item in before if item in wanted or item not in copied]
     after = kept + [item for item in wanted if item not in kept]
     if [item for item in after if item in wanted] == wanted:
         return after
     # The order matters: the first toleration that matches a taint decides.
     return [item for item in kept if item not in wanted] + wanted
-
-
-def _is_kept(key: str | None) -> bool:
-    domain = (key or "").rpartition("/")[0]
-    return domain in _KEPT_DOMAINS or key in _KEPT_NAMES
-
-
-def _scheduling_directives(
-    replicated: ReplicatedJob, lost_node_deadline_s: float
-) -> Mapping[str, Any]:
-    pod_template = child(replicated.template, "spec", "template")
-    metadata, spec = child(pod_template, "metadata"), child(pod_template, "spec")
-    return {
-        "metadata": {
-            name: _without_generated(child(metadata, name)) for name in ("labels", "annotations")
-        },
-        "spec": {
-            "nodeSelector": child(spec, "nodeSelector"),
-            "tolerations": tuple(tolerations(spec, lost_node_deadline_s)),
-            "schedulingGates": tuple(spec.get("schedulingGates") or ()),
-        },
-    }
-
-
-def _without_generated(values: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in values.items() if key not in GENERATED_KEYS}

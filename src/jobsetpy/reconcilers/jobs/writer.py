@@ -214,7 +214,9 @@ class ChildWriter:
             job = await self._client.get(WholeJob, namespace, name)
         except NotFoundError:
             return
-        await self._patch_job(jobset, name, resume_patch(action, child(job.spec, "template")))
+        template = child(job.spec, "template")
+        patch = resume_patch(action, template, job.metadata.annotations)
+        await self._patch_job(jobset, name, patch)
 
     async def _create_if_missing(self, namespace: str, action: p.CreateObject) -> None:
         try:

@@ -736,8 +736,24 @@ class TestSuspension:
 
         assert not cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"].get("nodeSelector")
 
+    @pytest.mark.parametrize("record", [None, "", "[]", '{"labels": 1}'])
+    def test_nothing_is_removed_when_a_job_has_no_record_of_its_fields(self, record):
+        """As a Job of the Go controller; fields of the JobSet's template are copied."""
+        cluster = begin(replicated_job("a", pod_spec={"nodeSelector": {"z": "1"}}), suspend=True)
+        metadata = cluster.jobs["test-js-a-0"]["metadata"]
+        metadata["annotations"] |= {keys.COPIED_FIELDS_ANNOTATION: record}
+        if record is None:
+            del metadata["annotations"][keys.COPIED_FIELDS_ANNOTATION]
+        template = cluster.object["spec"]["replicatedJobs"][0]["template"]
+        template["spec"]["template"]["spec"]["nodeSelector"] = {"y": "2"}
+        cluster.change_spec(suspend=False)
+        cluster.reconcile()
+
+        pod_spec = cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"]
+        assert pod_spec["nodeSelector"] == {"z": "1", "y": "2"}
+
     def test_fields_that_others_add_to_a_template_stay_when_resumed(self):
-        """Labels of the Job API, selector and toleration of placement, the coscheduler's gate."""
+        """Also if the JobSet's own fields change: those of the Job API, of placement, of policies."""
         cluster = begin(replicated_job("a"), suspend=True)
         template = cluster.jobs["test-js-a-0"]["spec"]["template"]
         template["metadata"]["labels"] |= {
@@ -746,10 +762,12 @@ class TestSuspension:
             "batch.kubernetes.io/controller-uid": "u",
             "batch.kubernetes.io/job-name": "test-js-a-0",
             keys.POD_GROUP_NAME: "g",
+            "cost-center": "research",
         }
+        template["metadata"]["annotations"]["mesh.test/inject"] = "no"
         template["spec"] |= {
-            "nodeSelector": {keys.NAMESPACED_JOB_LABEL: "x"},
-            "tolerations": [{"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists"}],
+            "nodeSelector": {keys.NAMESPACED_JOB_LABEL: "x", "pool": "p"},
+            "tolerations": [{"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists"}, {"key": "p"}],
             "schedulingGates": [{"name": keys.COSCHEDULING_GATE}],
         }
         before = copy.deepcopy(template)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -341,5 +342,6 @@ def test_resumed_job_has_the_tolerations_of_the_deadline(template, present, expe
     replicated = decoded(JobSet, data).spec.replicated_jobs[0]
     job = decoded(Job, {"metadata": {"name": "j", "uid": "u"}, "spec": {"suspend": True}})
     (action,) = resumptions(replicated, [job], lost_node_deadline_s=40.0)
-    patch = resume_patch(action, {"spec": {"tolerations": present}})
+    record = {keys.COPIED_FIELDS_ANNOTATION: json.dumps({"tolerations": BOTH})}
+    patch = resume_patch(action, {"spec": {"tolerations": present}}, record)
     assert patch["spec"].get("template", {}).get("spec", {}).get("tolerations") == expected
