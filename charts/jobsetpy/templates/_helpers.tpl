@@ -130,3 +130,16 @@ subjects:
 {{- fail "prometheus.enable: the cluster does not have the kind ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first" -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Namespaces of agents that do not exist, as JSON; none if there is no cluster, as with "helm template". */}}
+{{- define "jobset.absentNamespaces" -}}
+{{- $absent := list }}
+{{- if lookup "v1" "Namespace" "" "default" }}
+{{- range .Values.agent.namespaces }}
+{{- if not (lookup "v1" "Namespace" "" .) }}
+{{- $absent = append $absent . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $absent | toJson }}
+{{- end }}

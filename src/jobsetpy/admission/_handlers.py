@@ -36,6 +36,8 @@ from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.injection.effective import fill, refill
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.restart_in_place.validation.agents import (
+    accounts,
+    missing_account,
     release_problem,
     release_warning,
     restart_all_rules,
@@ -56,6 +58,7 @@ from jobsetpy.serving.review_routes import Handler
 T = TypeVar("T")
 
 StoredClaim = unstructured(PersistentVolumeClaim.RESOURCE)
+StoredAccount = unstructured(ResourceInfo("", "v1", "ServiceAccount", "serviceaccounts"))
 LimitRange = unstructured(ResourceInfo("", "v1", "LimitRange", "limitranges"))
 
 MUTATE_JOBSET = "/mutate-jobset-x-k8s-io-v1alpha2-jobset"
@@ -92,7 +95,7 @@ class JobSetHandlers:
     """Defaulting and validation of JobSets.
 
     Args:
-        client: API client that looks up volume claims and namespaces.
+        client: API client that looks up volume claims, namespaces and accounts.
         settings: settings of the webhooks; defaults if ``None``.
         nodes: all nodes, if they are watched.
         limit_ranges: all LimitRanges, if they are watched.
@@ -190,6 +193,7 @@ class JobSetHandlers:
             problems, warned = await self._calculated(
                 request, lambda: self._validated_new(jobset, claims)
             )
+            problems = problems or await self._missing_accounts(jobset, request.namespace)
             of_release = None if problems else await self._of_release(jobset)
             if isinstance(of_release, FieldError):
                 problems = [of_release]
@@ -219,6 +223,21 @@ class JobSetHandlers:
             return rule()
         async with self._one_large:
             return await asyncio.to_thread(rule)
+
+    async def _missing_accounts(self, jobset: Json, namespace: str) -> list[FieldError]:
+        """Return errors for accounts that do not exist.
+
+        The manager does not create them: it would need every right that it hands out.
+        """
+        found = []
+        for name, field in accounts(jobset).items():
+            try:
+                await self._client.get(StoredAccount, namespace, name, timeout_s=_LOOKUP_TIMEOUT_S)
+            except NotFoundError:
+                found.append(missing_account(name, field, namespace))
+            except ForbiddenError:
+                pass  # an older role; the Job controller reports a missing account by events
+        return found
 
     async def _of_release(self, jobset: Json) -> FieldError | FieldWarning | None:
         """Return a message about the first rule that this cluster's release may not support.

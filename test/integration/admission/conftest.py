@@ -8,6 +8,8 @@ import pytest_asyncio
 import yaml
 
 from jobsetpy import admission, aio
+from jobsetpy.admission._handlers import StoredAccount
+from jobsetpy.api import keys
 from jobsetpy.api.core import Namespace
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
@@ -130,6 +132,7 @@ async def make_namespace(client, label: dict[str, str]) -> str:
     # With its label from the start: the API server's cache would miss a later one.
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}}
     await client.create(Namespace, "", body)
+    await client.create(StoredAccount, name, {"metadata": {"name": keys.AGENT_NAME}})
     return name
 
 

@@ -185,8 +185,6 @@ async def test_kubernetes_accepts_the_result(api, mode):
     """Job and pod pass the API server's validation and the restricted Pod Security Standard."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     await api.send("PATCH", f"/api/v1/namespaces/{api.namespace}", label)
-    account = {"metadata": {"name": "jobset-agent"}}
-    await api.send("POST", f"/api/v1/namespaces/{api.namespace}/serviceaccounts", account)
     job = copy.deepcopy(job_of(await api.create(manifest(mode))))
     jobs = f"/apis/batch/v1/namespaces/{api.namespace}/jobs"
     await api.send("POST", jobs, {"metadata": {"name": "j"}, "spec": job}, dryRun="All")

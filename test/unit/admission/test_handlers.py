@@ -10,6 +10,7 @@ from jobsetpy.admission._handlers import (
     LEADERS,
     JobSetHandlers,
     PodHandlers,
+    StoredAccount,
     StoredClaim,
     routes,
 )
@@ -19,7 +20,7 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import Store, StoreWriter
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
-from jobsetpy.testing import FakeApiServer
+from jobsetpy.testing import FakeApiServer, json_patch
 from jobsetpy.testing.apiserver import _discovery
 from jobsetpy.testing.jobsets import decoded
 from support.admission import hostile
@@ -365,3 +366,18 @@ async def test_jobset_gets_the_settings_of_its_namespace_when_it_is_created(serv
     assert added[keys.SETTINGS_FROM_ANNOTATION] == "namespace=lost-node-deadline"
     assert keys.RESTART_BACKOFF_ANNOTATION not in added
     assert [each.split(": ")[1] for each in answer.warnings] == ["ignored"]
+
+
+async def test_jobset_is_refused_when_the_account_of_its_agents_is_missing(server):
+    """No pod would ever be created; the error says how to create the account."""
+    settings = WebhookSettings(agent_image="i")
+    body = annotated("supervisor", ["true"])
+    client, handlers = server.client(), JobSetHandlers(server.client(), settings)
+    stored = json_patch(body, (await handlers.mutate(create(body))).patch)
+    (cause,) = (await handlers.validate(create(stored))).status["details"]["causes"]
+    await client.create(Namespace, "", {"metadata": {"name": "ns"}})
+    await client.create(StoredAccount, "ns", {"metadata": {"name": keys.AGENT_NAME}})
+
+    assert cause["field"].endswith("template.spec.serviceAccountName")
+    assert "kubectl apply -n ns -k config/agent/account" in cause["message"]
+    assert (await handlers.validate(create(stored))).status is None

@@ -77,6 +77,31 @@ def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
     return [warning for path, job in jobs for warning in _warnings(job, f"{path}.template.spec")]
 
 
+def accounts(jobset: Json) -> dict[str, str]:
+    """Return the service accounts of pods with an injected agent, each with its first field."""
+    if keys.IN_PLACE_AGENT_ANNOTATION not in child(jobset, "metadata", "annotations"):
+        return {}
+    found: dict[str, str] = {}
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        pod = pod_spec(job)
+        name = text(pod, "serviceAccountName") or text(pod, "serviceAccount") or "default"
+        path = f"spec.replicatedJobs[{at}].template.spec.template.spec.serviceAccountName"
+        if runs_agent(pod):
+            found.setdefault(name, path)
+    return found
+
+
+def missing_account(name: str, field: str, namespace: str) -> FieldError:
+    """Return the error for a service account that does not exist: no pod would be created."""
+    why = f"this service account, which agents need, does not exist in namespace {namespace}: "
+    why += (
+        f"kubectl apply -n {namespace} -k config/agent/account (or agent.namespaces of the chart)"
+        if name == keys.AGENT_NAME
+        else "create it, with the rights of config/agent/account"
+    )
+    return invalid(field, name, why)
+
+
 def restart_all_rules(jobset: Json, features: Features) -> list[str]:
     """Return the fields of a JobSet's rules that restart all containers of a pod in place."""
     return [
