@@ -33,7 +33,11 @@ from jobsetpy.reconcilers.jobs.validation.volumes import Claim
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import base_name
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
-from jobsetpy.reconcilers.restart_in_place.injection.effective import fill, refill
+from jobsetpy.reconcilers.restart_in_place.injection.effective import (
+    contradictions,
+    fill,
+    refill,
+)
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.restart_in_place.validation.agents import (
     accounts,
@@ -186,6 +190,8 @@ class JobSetHandlers:
                 request,
                 lambda: validate_update(request.old_object, jobset, features=self._features),
             )
+            enforced = self._settings.defaults.enforced
+            problems = [*problems, *contradictions(jobset, enforced, request.old_object)]
             warned = check_annotations(jobset, request.old_object).warnings
         else:
             names = claims_to_look_up(jobset)

@@ -219,7 +219,7 @@ def _modules(text: str) -> list[str]:
 
     if (found := module_names(text)) is None:
         raise ValueError
-    for word in found:
+    for word in found[:8]:
         # A valid module name, but a standby process would only find out that it does not exist.
         alike = sorted(word) == sorted(AUTO) or SequenceMatcher(None, word, AUTO).ratio() > 0.85
         if word != AUTO and alike:

@@ -228,3 +228,41 @@ async def test_kubectl_applies_a_manifest_again(cluster, api, tmp_path, flags):
 
     assert job["parallelism"] == 5
     assert job["template"]["spec"]["containers"][0]["command"][0] == "/jobset-agent/supervise"
+
+
+async def test_word_and_defaults_of_the_namespace_survive_each_way_to_apply_again(api):
+    """One annotation is enough; Kubernetes accepts what admission adds, and later applies keep it."""
+    notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: "60s"}
+    await api.send(
+        "PATCH", f"/api/v1/namespaces/{api.namespace}", {"metadata": {"annotations": notes}}
+    )
+    body = manifest("supervisor")
+    body["metadata"]["annotations"] = {keys.IN_PLACE_RESTART_ANNOTATION: "fast"}
+    del body["spec"]["failurePolicy"]
+    stored = await api.apply(body)
+
+    assert stored["spec"]["failurePolicy"] == {
+        "maxRestarts": 100,
+        "restartStrategy": "InPlaceRestart",
+    }
+    assert stored["metadata"]["annotations"] == notes | {
+        keys.IN_PLACE_RESTART_ANNOTATION: "fast",
+        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+        keys.IN_PLACE_PRELOAD_ANNOTATION: "auto",
+        keys.IN_PLACE_HANG_ANNOTATION: "auto",
+        keys.SETTINGS_FROM_ANNOTATION: "fast=in-place-restart-agent,in-place-restart-hang-seconds,"
+        "in-place-restart-preload namespace=lost-node-deadline",
+    }
+    for again in (await api.apply(body), await api.replace(body, stored)):
+        assert again["spec"] == stored["spec"]
+        assert again["metadata"]["annotations"] == stored["metadata"]["annotations"]
+    body["metadata"]["annotations"][keys.IN_PLACE_RESTART_ANNOTATION] = "off"
+    with pytest.raises(InvalidError, match="immutable"):
+        await api.replace(body, again)
+
+
+async def test_misspelt_annotation_is_refused_when_it_is_ours(api):
+    """With the name that was probably meant; stored ones remain writable."""
+    wrong = f"{keys.IN_PLACE_HANG_ANNOTATION[:-1]}"
+    with pytest.raises(InvalidError, match=f"did you mean {keys.IN_PLACE_HANG_ANNOTATION}"):
+        await api.apply(manifest("supervisor", **{wrong: "5"}))

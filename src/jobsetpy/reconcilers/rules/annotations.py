@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -12,6 +12,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.annotations import ALPHA_PREFIX, OWN_PREFIXES, PREFIX, SETTINGS, TABLE, Level
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_notes, text
+
+_MOST_GUESSES: Final = 8
+"""Maximum number of findings with a guess: an object may have thousands of unknown annotations."""
+_LONGEST_NAME: Final = 63
 
 
 class Holder(NamedTuple):
@@ -82,7 +86,8 @@ def check_annotations(jobset: Json, old: Json | None = None) -> Findings:
             if stored.get(name) == value:
                 continue
             field = note_field(name, holder.path)
-            if why := idle_reason(name, holder.level):
+            several = len(found.errors) + len(found.warnings) >= _MOST_GUESSES
+            if why := idle_reason(name, holder.level, guess=not several):
                 # Other projects may write annotations that this version does not know yet.
                 ours = name.startswith(OWN_PREFIXES)
                 if ours and (name not in TABLE or TABLE[name].levels):
@@ -94,15 +99,22 @@ def check_annotations(jobset: Json, old: Json | None = None) -> Findings:
     return found
 
 
-def idle_reason(name: str, level: Level) -> str:
-    """Return why nothing reads an annotation of an object of this level; "" if something does."""
+def idle_reason(name: str, level: Level, *, guess: bool = True) -> str:
+    """Return why nothing reads an annotation of an object of this level; "" if something does.
+
+    Args:
+        name: name of the annotation.
+        level: kind of object.
+        guess: True to name a similar annotation, which takes about a millisecond.
+    """
     row = TABLE.get(name)
     if row is None:
         prefix = name.rpartition("/")[0]
         known = {each.rpartition("/")[2]: each for each in SETTINGS}
-        alike = get_close_matches(name.removeprefix(f"{prefix}/"), known, 1, 0.7)
-        guess = f"did you mean {known[alike[0]]}?" if alike else "remove it"
-        return f"nothing reads this annotation: {guess}"
+        short = name.removeprefix(f"{prefix}/")[:_LONGEST_NAME]
+        alike = get_close_matches(short, known, 1, 0.7) if guess else ()
+        advice = f"did you mean {known[alike[0]]}?" if alike else "remove it"
+        return f"nothing reads this annotation: {advice}"
     if not row.levels:
         return "is written by programs on Jobs and pods, and has no effect here: remove it"
     if level in row.levels:

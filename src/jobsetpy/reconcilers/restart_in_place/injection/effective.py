@@ -112,7 +112,7 @@ def fill(jobset: Json, namespace: Json, cluster: ClusterDefaults) -> Filled:
     """
     spec, own = child(jobset, "spec"), child(jobset, "metadata", "annotations")
     own = {name: value for name, value in own.items() if name != keys.SETTINGS_FROM_ANNOTATION}
-    if problems := _contradictions(jobset, cluster.enforced):
+    if problems := contradictions(jobset, cluster.enforced):
         return Filled(jobset, problems=problems)
     given, warned = _of_namespace(namespace)
     sources: dict[str, str] = {}
@@ -203,7 +203,17 @@ def _policy(given: Json, max_restarts: int = MAX_RESTARTS) -> Json:
     return {"maxRestarts": max_restarts, **given, "restartStrategy": keys.IN_PLACE_RESTART}
 
 
-def _contradictions(jobset: Json, enforced: Mapping[str, str]) -> list[FieldError]:
+def contradictions(
+    jobset: Json, enforced: Mapping[str, str], old: Json | None = None
+) -> list[FieldError]:
+    """Return errors for annotations with another value than the enforced one.
+
+    Args:
+        jobset: the JobSet.
+        enforced: values by the manager's configuration.
+        old: the stored JobSet, if there is one: what it has already is accepted.
+    """
+    before = {} if old is None else {each.path: each.notes for each in holders(old)}
     return [
         invalid(
             note_field(name, holder.path),
@@ -213,7 +223,9 @@ def _contradictions(jobset: Json, enforced: Mapping[str, str]) -> list[FieldErro
         )
         for holder in holders(jobset)
         for name, value in enforced.items()
-        if name in holder.notes and holder.notes[name] != value
+        if name in holder.notes
+        and holder.notes[name] != value
+        and holder.notes[name] != before.get(holder.path, {}).get(name)
     ]
 
 

@@ -12,6 +12,7 @@ from jobsetpy.kubectl.explain import settings
 from jobsetpy.kubectl.manifests import judge
 from jobsetpy.reconcilers.restart_in_place.injection.effective import (
     ClusterDefaults,
+    contradictions,
     default_problem,
     expand,
     fill,
@@ -150,6 +151,10 @@ def test_enforced_value_is_refused_when_the_jobset_contradicts_it():
         f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{HANG}]",
     ]
     assert 'this cluster enforces "60s"' in problems[0].message
+    stored = plain(lost_node_deadline="9m")
+    assert contradictions(stored, cluster.enforced, stored) == []
+    (changed,) = contradictions(stored, cluster.enforced, plain(lost_node_deadline="60s"))
+    assert changed.field == f"metadata.annotations[{DEADLINE}]"
     filled = fill(plain(), {DEADLINE: "5m"}, cluster)
     assert notes_of(filled) == {"lost-node-deadline": "60s"}
     assert filled.sources == {DEADLINE: "enforced"}
