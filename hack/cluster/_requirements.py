@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from ._apt import apt_get
 from ._errors import ClusterError
 from ._progress import Progress
 from ._state import file_lock, state_dir
@@ -33,7 +33,6 @@ MUSL_PACKAGES: Mapping[str, str] = {"musl-gcc": "musl-tools"}
 CNI_PACKAGE = "containernetworking-plugins"
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 CNI_PLUGINS = ("bridge", "host-local", "loopback")
-INSTALL_TIMEOUT_S = 600
 
 
 def program(name: str) -> Path:
@@ -99,29 +98,19 @@ def _install(look: Callable[[], list[str]], who: str, progress: Progress) -> Non
     missing = look()
     if not missing:
         return
-    words = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    words = ["install", "-y", "--no-install-recommends", *missing]
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ClusterError(
             f"{who} needs programs of the Debian packages {', '.join(missing)}; as root: "
-            f"{' '.join(words)}"
+            f"apt-get {' '.join(words)}"
         )
     progress.begin(f"installing {' '.join(missing)}")
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with file_lock(state_dir() / "apt.lock"):
-        for command in (["apt-get", "update", "-q"], words):
-            done = subprocess.run(
-                command,
-                env=env,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=INSTALL_TIMEOUT_S,
-            )
-            if done.returncode:
-                raise ClusterError(
-                    f"`{' '.join(command)}` failed; {who} needs: {' '.join(missing)}\n"
-                    f"{(done.stderr or done.stdout).strip()[-1000:]}"
-                )
+        try:
+            apt_get(["update", "-q"])
+            apt_get(words)
+        except ClusterError as error:
+            raise ClusterError(f"{who} needs: {' '.join(missing)}; {error}") from error
     progress.step(f"installed {' '.join(missing)}")
     if still := look():
         raise ClusterError(f"still missing after the installation: {' '.join(still)}")

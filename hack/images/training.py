@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from hack.cluster._apt import apt_get
 from hack.cluster._state import cache_dir
 from hack.images.archive import Image, Layer
 from hack.images.basic import base_files, busybox
@@ -110,7 +111,7 @@ def _fetch_debian_torch(target: Path) -> None:
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     words = ("install", "--download-only", "--no-install-recommends", "-y", DEBIAN_TORCH)
     for command in (["update", "-qq"], [*words, "-o", f"Dir::Cache::archives={archives}"]):
-        run(["apt-get", *command], env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        apt_get(command)
     for package in sorted(archives.glob("*.deb")):
         run(["dpkg-deb", "-x", str(package), str(target)])
 
