@@ -4,6 +4,10 @@ Etcd, API server and Job controller are real; without nodes, the pods stay Pendi
 simulates the agents: it patches each pod's epoch as fast as the API server allows. Measured for
 each restart: the manager's CPU and memory, the time from the first new epoch until the old one is
 deprecated, the time from the last one until the new one is synced, and the number of status writes.
+
+The last two times contain the API server's delay until it delivers an event, which is most of them
+while thousands of patches keep two cores busy. A watch of the last pod, opened by this program,
+receives the event at the same time as the manager does; the time after it is the manager's share.
 """
 
 from __future__ import annotations
@@ -35,6 +39,17 @@ from support.cluster.objects import in_place_jobset
 from support.patience import News
 
 NAMESPACE = "bench"
+
+
+class PodWatch:
+    """Records when each epoch of one pod is first delivered."""
+
+    def __init__(self) -> None:
+        self.delivered: dict[str, float] = {}
+
+    def note(self, pod: ChildPod, gone: bool) -> None:
+        if not gone:
+            self.delivered.setdefault(pod.metadata.annotations.epoch or "", time.monotonic())
 
 
 class JobSetWatch:
@@ -109,6 +124,14 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
             )
         )  # fmt: skip
 
+        last_pod = PodWatch()
+        await stack.enter_async_context(
+            following(
+                client, ChildPod, last_pod.note, namespace=NAMESPACE,
+                field_selector=f"metadata.name={names[-1]}",
+            )
+        )  # fmt: skip
+
         async def patch(pod: str, epoch: int) -> None:
             body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
             await client.merge_patch(ChildPod, NAMESPACE, pod, body)
@@ -119,7 +142,7 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
         await all_to(1, names)
         await watch.wait(watch.synced, 1)
         say("first start synced at epoch 1")
-        cpu, to_deprecated, to_synced, writes, took = [], [], [], [], []
+        cpu, to_deprecated, to_synced, share, writes, took = [], [], [], [], [], []
         for epoch in range(2, rounds + 2):
             await asyncio.sleep(3.0)  # let status counters and bookmarks settle
             manager.mark()
@@ -136,11 +159,13 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
             cpu.append(manager.cpu())
             to_deprecated.append((deprecated - first) * 1000)
             to_synced.append((synced - last) * 1000)
+            share.append((synced - last_pod.delivered.get(str(epoch), synced)) * 1000)
             writes.append(len(watch.versions) - seen)
             took.append(synced - begin)
             say(
                 f"epoch {epoch}: cpu {cpu[-1]:.2f} s, deprecated after {to_deprecated[-1]:.0f} ms, "
-                f"synced after {to_synced[-1]:.0f} ms, {writes[-1]} writes, {took[-1]:.1f} s in all"
+                f"synced after {to_synced[-1]:.0f} ms ({share[-1]:.0f} of them from the event on), "
+                f"{writes[-1]} writes, {took[-1]:.1f} s in all"
             )
         table(
             f"Restart of {total} pods ({jobs} Jobs x {pods_per_job}), {rounds} rounds: min/med/max",
@@ -159,6 +184,7 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
                     "<= 30 ms",
                 ),
                 ("last epoch patch -> syncedEpoch", spread(to_synced, " ms", 0), "<= 80 ms"),
+                ("last epoch delivered -> syncedEpoch", spread(share, " ms", 0), "<= 40 ms"),
                 ("status writes of epochs", spread(writes, "", 0), "2"),
                 ("whole restart (all patches)", spread(took, " s"), ""),
             ],
