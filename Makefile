@@ -31,8 +31,10 @@ $(STAMP): requirements/test.txt requirements/lint.txt requirements/build.txt pyp
 	@echo "== Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "make: cannot create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
-	  -r requirements/test.txt -r requirements/lint.txt -r requirements/build.txt
+	@set -o pipefail; $(BIN)/pip install --disable-pip-version-check --progress-bar off --no-compile --no-deps \
+	  --require-hashes -r requirements/test.txt -r requirements/lint.txt -r requirements/build.txt | awk '\
+	  /^Collecting/ && ++n % 20 == 0 { print "   " n " packages fetched"; fflush() } \
+	  /^Installing/ { print "   installing " n " packages"; fflush() }'
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -46,7 +46,7 @@ def show(restart: Restart, total: int, number: int) -> None:
     table = Table(title=f"Restart {number}: {restart.pod} was killed", title_justify="left")
     table.add_column("after", justify="right")
     table.add_column("what happened")
-    for phase in restart.phases:
+    for phase in sorted(restart.phases, key=lambda each: each.at):
         table.add_row(f"{phase.at:.2f} s", phase.what)
     console.print(table)
     console.print(
