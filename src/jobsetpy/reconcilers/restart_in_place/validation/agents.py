@@ -14,6 +14,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.pods import (
     HARMLESS_EXIT_CODES,
     RESTART_EXIT_CODE,
 )
+from jobsetpy.reconcilers.restart_in_place.validation.sidecar_pods import sidecar_pod_warnings
 from jobsetpy.reconcilers.rules.agent_containers import (
     RESTART_ALL_ACTIONS,
     Container,
@@ -182,6 +183,8 @@ def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
             yield FieldWarning(rules, why)
         yield from _policies_that_see_the_agent(job_spec(job), where, agent)
         yield from _liveness_probes(pod, path)
+    if _ruled_agents(pod):
+        yield from sidecar_pod_warnings(child(job_spec(job), "template"), f"{where}.template")
 
 
 def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:

@@ -310,6 +310,41 @@ def test_shipped_manifests_are_accepted(path):
     assert [field for field, _ in warned(obj)] == ([RULES] if path in STORIES else [])
 
 
+LIMITED = {"name": "scratch", "emptyDir": {"sizeLimit": "5Mi"}}
+IN_MEMORY = {"name": "shm", "emptyDir": {"sizeLimit": "5Mi", "medium": "Memory"}}
+STORED = {**WORKER, "resources": {"limits": {"ephemeral-storage": "1Gi"}}}
+FUSE = {"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always"}
+SURROUNDINGS = {
+    "a folder with a limit": ({"volumes": [IN_MEMORY, LIMITED]}, ["spec.volumes[1].emptyDir.sizeLimit"]),
+    "a container with a limit": (
+        {"containers": [STORED]}, ["spec.containers[0].resources.limits[ephemeral-storage]"]
+    ),
+    "a sidecar that mounts once": (
+        {"initContainers": [*sidecar()["initContainers"], FUSE]}, ["spec.initContainers[1]"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SURROUNDINGS)
+def test_warning_is_returned_for_a_sidecar_agent_beside(case):
+    """The kubelet's end of such a pod looks like a success, or its volumes do not come back."""
+    fields, expected = SURROUNDINGS[case]
+    found = [field for field, _ in warned(jobset({**sidecar(), **fields}))]
+
+    assert found == [f"{POD.removesuffix('.spec')}.{field}" for field in expected]
+
+
+def test_warning_is_returned_for_volumes_that_are_mounted_once_by_annotation():
+    """The sidecar itself is added to pods only, after admission of the JobSet."""
+    obj = jobset(sidecar())
+    template = obj["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"] = {"annotations": {"gke-gcsfuse/volumes": "true"}}
+
+    ((field, words),) = warned(obj)
+    assert field.endswith("template.metadata.annotations[gke-gcsfuse/volumes]")
+    assert "use the mode supervisor" in words
+
+
 @pytest.mark.parametrize(
     ("fields", "warned"),
     [
