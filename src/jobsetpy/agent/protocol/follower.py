@@ -152,7 +152,7 @@ class Follower:
             if not self._listing:
                 self._see(self._jobset)
             if isinstance(event, ListCompleted) and (self._rewound or not self.barrier.lifted):
-                # The pod may be as it was before its epoch was stored. Nobody waits for a lifted
+                # The pod may be as it was before its epoch was stored. No pod waits for a lifted
                 # barrier, and a whole cluster of agents must not patch after each outage.
                 self.reporter.repeat()
 
