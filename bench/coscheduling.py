@@ -45,7 +45,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 from jobsetpy.client import Client, HttpRequest, connect
-from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.coscheduler.engine.pods import GroupPod
 from support.cluster.follow import following
 from support.coscheduling.coscheduler_process import (
     CoschedulerProcess,

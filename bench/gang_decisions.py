@@ -19,10 +19,10 @@ from contextlib import ExitStack
 from typing import TypeVar
 
 from jobsetpy.app.garbage import young_only
-from jobsetpy.coscheduler._nodes import STEPS
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
-from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.engine.nodes import STEPS
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import NodeConstraints, NodeInfo
+from jobsetpy.coscheduler.gang_scheduler.capacity.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, SeenPod, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey

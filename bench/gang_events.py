@@ -19,10 +19,10 @@ from itertools import count
 from types import FrameType
 from typing import Any
 
-from jobsetpy.coscheduler._nodes import STEPS
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeInfo
-from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.engine.nodes import STEPS
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import NodeInfo
+from jobsetpy.coscheduler.gang_scheduler.capacity.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import (
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import (
     NodeConstraints,
     NodeInfo,
     Requirement,

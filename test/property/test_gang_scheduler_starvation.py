@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
-from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import NodeConstraints, NodeInfo
+from jobsetpy.coscheduler.gang_scheduler.capacity.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,

@@ -43,10 +43,10 @@ LATER: Final = (
     *(
         "jobsetpy.agent.startup_group.wait",
         "jobsetpy.agent.supervisor.standby.process",
-        "jobsetpy.agent.supervisor.last_words",
+        "jobsetpy.agent.supervisor.standby.last_words",
         "jobsetpy.agent.supervisor.health",
-        "jobsetpy.agent.supervisor.ring",
-        "jobsetpy.agent.supervisor.self_fence",
+        "jobsetpy.agent.supervisor.heartbeats.ring",
+        "jobsetpy.agent.supervisor.heartbeats.self_fence",
     ),
 )
 """Modules that the supervisor imports late or only when something fails."""

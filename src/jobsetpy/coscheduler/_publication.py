@@ -19,7 +19,7 @@ from jobsetpy.aio import Clock
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.timestamps import micros_text
-from jobsetpy.coscheduler._engine import Engine
+from jobsetpy.coscheduler.engine.engine import Engine
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState

@@ -14,13 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from jobsetpy import aio, runtime
 from jobsetpy.api import keys
 from jobsetpy.coscheduler import metrics
-from jobsetpy.coscheduler._capacity import CapacityNode
-from jobsetpy.coscheduler._certificates import certificate_manager
-from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._open_files import check
-from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.coscheduler._publication import Publisher
-from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import (
     BACKLOG,
     CONCURRENT_WRITES,
@@ -29,6 +23,12 @@ from jobsetpy.coscheduler._settings import (
     PATH_PREFIX,
     CoschedulerSettings,
 )
+from jobsetpy.coscheduler.engine.engine import Engine
+from jobsetpy.coscheduler.engine.node_slices import CapacityNode
+from jobsetpy.coscheduler.engine.pods import GroupPod
+from jobsetpy.coscheduler.extender.certificates import certificate_manager
+from jobsetpy.coscheduler.extender.open_files import check
+from jobsetpy.coscheduler.extender.server import listening
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.manager import Runnable, ServerRunnable
 from jobsetpy.observability.logging import get_logger

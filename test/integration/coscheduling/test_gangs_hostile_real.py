@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Node
-from jobsetpy.coscheduler._pods import QUEUED_CONDITION, GroupPod
+from jobsetpy.coscheduler.engine.pods import QUEUED_CONDITION, GroupPod
 from support import patience
 from support.coscheduling.gangs import create_all, pod_body
 from support.coscheduling.gangs_kit import FOREIGN, LIMIT_S

@@ -12,7 +12,7 @@ from typing import Any
 from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.client import Client
-from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.coscheduler.engine.pods import GroupPod
 from support import patience
 from support.cluster.follow import following
 from support.cluster.json_api import send

@@ -24,7 +24,7 @@ from attrs import evolve
 
 from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.agent.supervisor.standby.process import Standby, StandbyPhase, StandbyRules
-from jobsetpy.agent.supervisor.worker_rules import Phase, Rules, Worker
+from jobsetpy.agent.supervisor.worker.rules import Phase, Rules, Worker
 from jobsetpy.aio import Clock, ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
-from jobsetpy.agent.supervisor.worker_rules import JoinNext, Phase, Rules, Start, Worker
+from jobsetpy.agent.supervisor.worker.rules import JoinNext, Phase, Rules, Start, Worker
 from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve

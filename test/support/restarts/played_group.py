@@ -18,7 +18,7 @@ from typing import Any
 from hack.cluster import Cluster
 from jobsetpy import aio
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
-from jobsetpy.agent.supervisor.seat import Place
+from jobsetpy.agent.supervisor.ranks import Place
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod

@@ -23,7 +23,7 @@ from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart
 from jobsetpy.agent.protocol.wire_types import TakenJob as AgentJob
 from jobsetpy.agent.protocol.wire_types import TakenSeat as AgentSeat
-from jobsetpy.agent.supervisor.seat import Place
+from jobsetpy.agent.supervisor.ranks import Place
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod

@@ -166,7 +166,7 @@ def test_launcher_adopts_orphans(tree: Path, tmp_path: Path) -> None:
 
 def test_variables_set_aside_are_restored(tree: Path) -> None:
     """The worker gets those that the launcher renamed under their own names."""
-    code = "from jobsetpy.agent.supervisor.processes import original_environ as o; print(sorted(o().items()))"
+    code = "from jobsetpy.agent.supervisor.worker.processes import original_environ as o; print(sorted(o().items()))"
     environ = {"JOBSETPY_SET_ASIDE_LD_PRELOAD": "x", "B": "2"}
     done = run(sys.executable, "-c", code, env=environ)
 

@@ -11,9 +11,10 @@ import structlog
 
 from jobsetpy import aio
 from jobsetpy.api import keys
-from jobsetpy.coscheduler import Coscheduler, CoschedulerSettings, _open_files
-from jobsetpy.coscheduler._engine import ENDING
-from jobsetpy.coscheduler._report import (
+from jobsetpy.coscheduler import Coscheduler, CoschedulerSettings
+from jobsetpy.coscheduler._setup import LOST
+from jobsetpy.coscheduler.engine.engine import ENDING
+from jobsetpy.coscheduler.engine.report import (
     DISAGREE_REASON,
     INCOMPLETE_REASON,
     MINIMUM_REASON,
@@ -22,8 +23,8 @@ from jobsetpy.coscheduler._report import (
     TIMED_OUT_REASON,
     Reporter,
 )
-from jobsetpy.coscheduler._setup import LOST
-from jobsetpy.coscheduler._writes import BindRequest
+from jobsetpy.coscheduler.engine.writes import BindRequest
+from jobsetpy.coscheduler.extender import open_files as _open_files
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.state import Counts, Limits
 from jobsetpy.coscheduler.metrics import REGISTRY

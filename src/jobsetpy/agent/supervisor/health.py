@@ -33,10 +33,14 @@ import msgspec
 
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.supervisor.last_words import printable
-from jobsetpy.agent.supervisor.processes import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Processes
+from jobsetpy.agent.supervisor.standby.last_words import printable
 from jobsetpy.agent.supervisor.timer import Timer
-from jobsetpy.agent.supervisor.worker_settings import seconds_of
+from jobsetpy.agent.supervisor.worker.processes import (
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    Processes,
+)
+from jobsetpy.agent.supervisor.worker.settings import seconds_of
 
 DEFAULT_SECONDS: Final = 2.0
 DEFAULT_INTERVAL_S: Final = 60.0

@@ -23,14 +23,8 @@ from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import load
 from jobsetpy.agent.protocol.signals import EXIT_STOPPED, leave_on_signals
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, JobSetStatus
-from jobsetpy.agent.supervisor import epoch_file, progress
-from jobsetpy.agent.supervisor.processes import (
-    Processes,
-    exec_command,
-    exit_code_of,
-    original_environ,
-)
-from jobsetpy.agent.supervisor.seat import (
+from jobsetpy.agent.supervisor.progress import progress
+from jobsetpy.agent.supervisor.ranks import (
     ENDING_S,
     HOSTS_VARIABLE,
     PARKED,
@@ -41,7 +35,14 @@ from jobsetpy.agent.supervisor.seat import (
     load_place,
 )
 from jobsetpy.agent.supervisor.timer import Timer
-from jobsetpy.agent.supervisor.worker_rules import (
+from jobsetpy.agent.supervisor.worker import epoch_file
+from jobsetpy.agent.supervisor.worker.processes import (
+    Processes,
+    exec_command,
+    exit_code_of,
+    original_environ,
+)
+from jobsetpy.agent.supervisor.worker.rules import (
     ArmGrace,
     End,
     JoinNext,
@@ -52,7 +53,7 @@ from jobsetpy.agent.supervisor.worker_rules import (
     Worker,
     WorkerAction,
 )
-from jobsetpy.agent.supervisor.worker_settings import (
+from jobsetpy.agent.supervisor.worker.settings import (
     MAX_CAUSE_TEXT,
     chosen_log,
     encoded,
@@ -70,9 +71,9 @@ from jobsetpy.api import keys
 if TYPE_CHECKING:
     from jobsetpy.agent.startup_group.wait import GroupWait
     from jobsetpy.agent.supervisor.health import Health
-    from jobsetpy.agent.supervisor.last_words import LastWords
-    from jobsetpy.agent.supervisor.ring import Ring
-    from jobsetpy.agent.supervisor.self_fence import SelfFence
+    from jobsetpy.agent.supervisor.heartbeats.ring import Ring
+    from jobsetpy.agent.supervisor.heartbeats.self_fence import SelfFence
+    from jobsetpy.agent.supervisor.standby.last_words import LastWords
     from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
 
 LAST_REPORT_S: Final = 1.0
@@ -361,7 +362,7 @@ class Supervisor:
         """Return standby processes, and what reads the reports of programs under the launcher."""
         if rules is None:
             return None, None
-        from jobsetpy.agent.supervisor.last_words import LastWords
+        from jobsetpy.agent.supervisor.standby.last_words import LastWords
         from jobsetpy.agent.supervisor.standby.process import Standbys
 
         words = LastWords(self._raised, self._thread_raised) if rules.preloaded else None
@@ -404,7 +405,7 @@ class Supervisor:
         """Return the pod's part of the ring of heartbeats, and the fence that relies on it."""
         if not environ.get("HEARTBEAT_SECONDS"):
             return None, None
-        from jobsetpy.agent.supervisor import ring_rules
+        from jobsetpy.agent.supervisor.heartbeats import rules as ring_rules
 
         rules = ring_rules.load(environ, self._settings.jobset_name)
         if rules is None:
@@ -412,8 +413,8 @@ class Supervisor:
                 "no heartbeats: the pod was added to the group later, and its ring has a fixed size"
             )
             return None, None
-        from jobsetpy.agent.supervisor.ring import Ring
-        from jobsetpy.agent.supervisor.self_fence import SelfFence, fence_after
+        from jobsetpy.agent.supervisor.heartbeats.ring import Ring
+        from jobsetpy.agent.supervisor.heartbeats.self_fence import SelfFence, fence_after
 
         def motion() -> ring_rules.Motion:
             runs = self._worker.phase is Phase.RUNNING

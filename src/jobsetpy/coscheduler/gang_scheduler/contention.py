@@ -15,9 +15,9 @@ from typing import Final
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
-from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
+from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
+from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
 from jobsetpy.coscheduler.gang_scheduler.state import Cause, Limits, PodState
-from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 from jobsetpy.coscheduler.gang_scheduler.ungating import Ungating
 
 _CLOSER: Final = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
@@ -16,7 +17,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Refuse,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
-from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 from jobsetpy.reconcilers.coscheduling import plugin
 
 _PORTION: Final = 500

@@ -27,12 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.contention import Contention
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
-from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
+from jobsetpy.coscheduler.gang_scheduler.order.reservations import Reservations
+from jobsetpy.coscheduler.gang_scheduler.order.timers import earliest
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Cause,
@@ -45,7 +46,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     SeenPod,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
-from jobsetpy.coscheduler.gang_scheduler.timers import earliest
 from jobsetpy.coscheduler.gang_scheduler.ungating import Ungating
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 

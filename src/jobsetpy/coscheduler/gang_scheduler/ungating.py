@@ -20,12 +20,12 @@ import attrs
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
-from jobsetpy.coscheduler.gang_scheduler.lanes import FRESH, STUCK, TRIED, Lane
-from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
-from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
+from jobsetpy.coscheduler.gang_scheduler.order.lanes import FRESH, STUCK, TRIED, Lane
+from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
+from jobsetpy.coscheduler.gang_scheduler.order.reservations import Reservations
+from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
 from jobsetpy.coscheduler.gang_scheduler.state import Action, Limits, PodState, Ungate
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
-from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 
 _QUESTIONS: Final = 100
 """Maximum number of gangs checked for capacity per pass; the rest follow after other work."""

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from jobsetpy.agent.supervisor.ring import Ring
-from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules
+from jobsetpy.agent.supervisor.heartbeats.ring import Ring
+from jobsetpy.agent.supervisor.heartbeats.rules import Members, Motion, Part, RingRules
 from support import patience
 from support.agents.agent_process import EPOCH, JOBSETS, Pod, free_udp_port
 from support.agents.foreign_images import emulated, root_of
@@ -530,7 +530,7 @@ async def test_killed_process_that_does_not_end_is_reported(pod: Pod) -> None:
 RECYCLED = """
 import asyncio, signal, subprocess, sys
 from pathlib import Path
-from jobsetpy.agent.supervisor.processes import Processes
+from jobsetpy.agent.supervisor.worker.processes import Processes
 
 async def main():
     processes = Processes(["sh", "-c", 'exec sleep "$T"'], on_exit=ended.append, on_empty=lambda: None,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.gang import Observer
-from jobsetpy.coscheduler.gang_scheduler.node_rules import (
+from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import (
     NodeConstraints,
     NodeInfo,
     Requirement,
     Term,
 )
-from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.gang_scheduler.capacity.requests import MILLI
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import KeepTime, Limits, SeenPod, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey

@@ -1,4 +1,4 @@
-"""Pods that send no heartbeats (see ``agent.supervisor.ring_rules``): which of them are silent.
+"""Which pods send no heartbeats (see ``agent.supervisor.heartbeats.rules``) and are silent.
 
 Decision:
 
@@ -10,8 +10,8 @@ Decision:
   there have to be spares for all seats of silent nodes. Otherwise an event says why nothing is
   done.
 * A silent pod is waited for until the last call, whatever it was doing: by then its own agent, if
-  it is cut off, has killed its worker (``agent.supervisor.self_fence``). A silent spare gets no
-  seat.
+  it is cut off, has killed its worker (``agent.supervisor.heartbeats.self_fence``). A silent spare
+  gets no seat.
 
 Being wrong costs a restart, and never a result: the seat of a silent pod goes to a spare as any
 seat does, and each agent learns from the assignment if it still has one.

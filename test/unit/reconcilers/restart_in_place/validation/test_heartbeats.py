@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from jobsetpy.agent.supervisor.ring_rules import Part, interval_of, load
+from jobsetpy.agent.supervisor.heartbeats.rules import Part, interval_of, load
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.update import validate_update

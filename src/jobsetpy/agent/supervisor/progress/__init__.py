@@ -1,0 +1,1 @@
+"""Progress of the worker: the file that it writes, hangs, steps."""

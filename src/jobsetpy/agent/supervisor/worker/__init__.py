@@ -1,0 +1,1 @@
+"""Worker's processes: settings, rules, spawning and killing, the file of its epoch."""

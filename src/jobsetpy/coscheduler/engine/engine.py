@@ -1,0 +1,576 @@
+"""Executor of the gang scheduler's decisions: gates, binds, answers.
+
+It holds bind requests as futures. All writes go through a few workers, so that a gang of thousands
+of pods does not open thousands of connections; binds have separate workers, so that they never wait
+for gates of other gangs. The gang scheduler is called from event handlers, requests and timers,
+always synchronously, hence never concurrently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final, assert_never
+
+import attrs
+
+from jobsetpy import aio
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._settings import CONCURRENT_WRITES, MAX_HELD
+from jobsetpy.coscheduler.engine.arrivals import Arrivals
+from jobsetpy.coscheduler.engine.backlog import Backlog
+from jobsetpy.coscheduler.engine.node_slices import CapacityNode
+from jobsetpy.coscheduler.engine.nodes import Nodes
+from jobsetpy.coscheduler.engine.pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
+from jobsetpy.coscheduler.engine.report import Reporter
+from jobsetpy.coscheduler.engine.writes import BindRequest, Writes
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    Action,
+    Bind,
+    Evict,
+    KeepTime,
+    Limits,
+    Refuse,
+    Ungate,
+)
+from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
+from jobsetpy.informers import Registration
+from jobsetpy.reconcilers.coscheduling.gangs import positive
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
+
+_UNGATE_AGAIN_S: Final = 1.0
+"""Delay in seconds after a gate could not be removed; the client has already retried then."""
+
+_GREW_S: Final = 0.05
+"""Delay in seconds before freed capacity is reported: pods of a gang are deleted one by one."""
+
+_SHOWN_S: Final = 1.0
+"""Maximum wait in seconds until the watch shows the pod of a request, before it is read."""
+
+ENDING: Final = "this coscheduler is ending: ask again"
+_NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
+
+
+@attrs.frozen
+class _Held:
+    request: BindRequest
+    answer: asyncio.Future[str]
+
+
+@attrs.frozen
+class _Mark:
+    """Mark on a scheduling failure that was seen, so that the next one differs."""
+
+    pod: GroupPod
+    at: int
+    message: str
+
+
+_Preparation = Ungate | Evict | KeepTime | _Mark
+_ORDER: Final = {Ungate: 0, Evict: 0, KeepTime: 1, _Mark: 1}
+
+
+class Engine:
+    """Runs the gang scheduler on watched pods and the extender's requests.
+
+    Args:
+        client: API client for writes.
+        limits: times and limits of gangs.
+        clock: clock for all times.
+        max_held: maximum held requests.
+        ordinary_pods: bind pods that are not in a gang.
+        events: recorder for events about gangs.
+        capacity: ungate gangs only when they may fit. :meth:`listen` then needs all pods, and
+            nodes.
+    """
+
+    def __init__(
+        self,
+        client: rt.Client,
+        *,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        max_held: int = MAX_HELD,
+        ordinary_pods: bool = True,
+        events: rt.EventRecorder | None = None,
+        capacity: bool = False,
+    ) -> None:
+        self._client = client
+        self._writes = Writes(client)
+        self._clock = clock or LoopClock()
+        self._max_held = max_held
+        self._ordinary_pods = ordinary_pods
+        self._pods: dict[str, GroupPod] = {}
+        self._report = Reporter(self._clock, self._pods, events)
+        self.nodes = Nodes(self._node_changed, self._grew, capacity=capacity)
+        self._grew_at: float | None = None
+        self.gang_scheduler = GangScheduler(
+            attrs.evolve(limits or Limits(), held=max_held),
+            observer=self._report,
+            capacity=self.nodes.free,
+        )
+        self._held: dict[int, _Held] = {}
+        self._held_on: dict[str, set[int]] = {}
+        self._bound_on: dict[str, set[str]] = {}
+        self._releasing: set[int] = set()
+        self._binding: dict[str, BindRequest] = {}
+        self._arrivals = Arrivals()
+        self._tickets = 0
+        self._binds: asyncio.Queue[Bind] = asyncio.Queue()
+        self._preparations: asyncio.PriorityQueue[tuple[int, int, float, _Preparation]]
+        self._preparations = asyncio.PriorityQueue()
+        self._number = 0
+        self._poked = asyncio.Event()
+        self.changed = asyncio.Event()
+        """Set after each decision; cleared by the waiting task."""
+        self._closed = ""
+        self._idle = asyncio.Event()
+        self._backlog: Backlog | None = None
+        self.knows = asyncio.Event()
+        """Set once all objects that existed at the start have been seen."""
+        self.knows.set()
+
+    @property
+    def held(self) -> int:
+        """Number of held requests."""
+        return len(self._held)
+
+    def listen(
+        self,
+        pods: rt.SharedInformer[GroupPod],
+        nodes: rt.SharedInformer[CapacityNode] | None = None,
+    ) -> list[Registration]:
+        """Follow the objects of informers that are synced.
+
+        Without nodes, binds are executed on any node that the scheduler has chosen.
+
+        Existing objects are processed first, by :meth:`run`; no decisions are made until then.
+        """
+        self.gang_scheduler.pause()
+        self.knows.clear()
+        backlog = self._backlog = Backlog()
+        registrations = []
+        if nodes is not None:
+            self.nodes.watched = True
+            registrations.append(nodes.add_handler(backlog.before(self.nodes.see)))
+        registrations.append(pods.add_handler(backlog.before(self.see)))
+        return registrations
+
+    async def _catch_up(self) -> None:
+        """Process the objects that existed at the start."""
+        if self._backlog is not None and not self._closed:
+            await self._backlog.forward()
+            self._execute(self.gang_scheduler.resume(self._now()))
+        self.knows.set()
+
+    # -- pods ---------------------------------------------------------------------------------
+
+    def see(self, old: GroupPod | None, new: GroupPod | None) -> None:
+        """Handle a pod before and after a change; ``None`` if it did not or does not exist."""
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
+            self._gone(old.metadata.uid)
+        if new is not None:
+            self._seen(new)
+
+    def _seen(self, pod: GroupPod) -> None:
+        seen = seen_pod(pod)
+        self.nodes.pod(pod)
+        self._arrivals.seen(pod.metadata.uid)
+        if seen is None:
+            if pod.metadata.uid in self._pods:
+                self._forget(pod.metadata.uid)
+            return
+        self._pods[pod.metadata.uid] = pod
+        node = pod.spec.node_name
+        if node and self.nodes.watched and not seen.ended:
+            self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
+            # A pod on a deleted node does not run, although its status says so for a while.
+            seen = attrs.evolve(seen, ended=node not in self.nodes)
+        self._execute(self.gang_scheduler.seen(seen, self._now()))
+        gang = self.gang_scheduler.gang(seen.group)
+        if gang is not None and not seen.ended and positive(pod.metadata.labels.minimum) is None:
+            self._report.minimum(gang, pod.metadata.labels.minimum)
+        failure = None if seen.ended else new_failure(pod)
+        if failure is not None:
+            self._enqueue(_Mark(pod, *failure))
+            self._execute(self.gang_scheduler.unschedulable(pod.metadata.uid, self._now()))
+        elif pod.status.nominated_node_name and not pod.spec.node_name:
+            self._execute(self.gang_scheduler.promised(pod.metadata.uid, self._now()))
+
+    def _gone(self, uid: str) -> None:
+        self.nodes.gone(uid)
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        node = "" if pod is None else pod.spec.node_name
+        if node in self._bound_on:
+            self._bound_on[node].discard(uid)
+            if not self._bound_on[node]:
+                del self._bound_on[node]
+        self._execute(self.gang_scheduler.gone(uid, self._now()))
+
+    def _node_changed(self, name: str) -> None:
+        """Refuse held binds that their node no longer admits; pods on deleted nodes do not run."""
+        for ticket in list(self._held_on.get(name, ())):
+            problem = self._node_problem(self._held[ticket].request)
+            if problem and ticket not in self._releasing:
+                self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
+                self._answer(ticket, problem)
+        for uid in list(self._bound_on.get(name, ())):
+            self._seen(self._pods[uid])
+
+    def _node_problem(self, request: BindRequest) -> str:
+        """Return why a pod cannot be bound to its node; "" if it can, or if that is unknown."""
+        pod = self._pods.get(request.uid)
+        return "" if pod is None else self.nodes.problem(request.node, pod)
+
+    def _grew(self) -> None:
+        if self._grew_at is None:
+            self._grew_at = self._now() + _GREW_S
+            self._poked.set()
+
+    # -- the scheduler's requests -------------------------------------------------------------
+
+    async def bind(self, request: BindRequest) -> str:
+        """Bind a pod when its gang is complete; may take as long as gangs wait.
+
+        It is cancelled when the client disconnects.
+
+        Returns:
+            "" if the pod is bound, else the reason.
+        """
+        await self.knows.wait()
+        await self._expect(request.uid)
+        await self.nodes.expect(request.node, _SHOWN_S)
+        for _ in range(2):
+            problem = self._obstacle(request)
+            if problem:
+                return problem
+            if self.gang_scheduler.knows(request.uid):
+                return await self._ask(request)
+            if request.uid in self._pods or not self.nodes.knows(request.uid):
+                pod = await self._read(request)
+                if self._closed:
+                    return self._closed
+                if isinstance(pod, str):
+                    return pod
+                if seen_pod(pod) is not None:
+                    self._seen(pod)
+                    continue
+            # An ordinary pod is not held.
+            return await self._bind(request) if self._ordinary_pods else _NO_GROUP
+        return "the pod has ended"
+
+    async def _expect(self, uid: str) -> None:
+        """Wait a while for an unknown pod, if all pods are watched.
+
+        The scheduler often sees a new pod, and has a node for it, before this process does. Reading
+        it immediately would add a request for many pods.
+        """
+        if self.nodes.free is not None and not self.nodes.knows(uid) and not self._closed:
+            await self._arrivals.expect(uid, _SHOWN_S)
+
+    def _obstacle(self, request: BindRequest) -> str:
+        """Return why a request is refused immediately; "" if it is not."""
+        if self._closed:
+            return self._closed
+        pod = self._pods.get(request.uid)
+        if pod is None:
+            return ""
+        if (pod.metadata.namespace, pod.metadata.name) != (request.namespace, request.name):
+            metrics.quick_reject("other")
+            return "that pod has another name"
+        if len(self._held) >= self._max_held:
+            metrics.quick_reject("limit")
+            return f"{len(self._held)} binds are held already"
+        return self._node_problem(request)
+
+    async def _ask(self, request: BindRequest) -> str:
+        """Return the answer to a request for a known pod."""
+        self._tickets += 1
+        ticket = self._tickets
+        held = _Held(request, asyncio.get_running_loop().create_future())
+        self._held[ticket] = held
+        self._held_on.setdefault(request.node, set()).add(ticket)
+        metrics.held(len(self._held))
+        self.nodes.reserve(request.uid, request.node)
+        try:
+            actions = self.gang_scheduler.bind_asked(ticket, request.uid, self._now())
+            for each in actions:
+                if isinstance(each, Refuse) and each.ticket == ticket:
+                    why = each.reason.endswith("backs off")
+                    metrics.quick_reject("backoff" if why else "other")
+            self._execute(actions)
+            if ticket in self._held:
+                # An earlier request for the same pod may have been refused.
+                self.nodes.reserve(request.uid, request.node)
+            return await held.answer
+        finally:
+            cancelled = self._drop_held(ticket) is not None
+            metrics.held(len(self._held))
+            if cancelled:
+                self._release(request.uid)
+                self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
+
+    def _release(self, uid: str) -> None:
+        """Give up the reservation of a request, but not that of a running bind of the same pod."""
+        binding = self._binding.get(uid)
+        self.nodes.reserve(uid, "" if binding is None else binding.node)
+
+    async def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
+    ) -> dict[str, list[str]]:
+        """Return the nodes on which pods may be deleted for another one, with the UIDs of all.
+
+        Args:
+            victims: UIDs of the pods that would be deleted, by node.
+            preemptor: pod that needs the capacity.
+        """
+        await self.knows.wait()
+        if not await self._knows(preemptor):
+            metrics.preemption("refused")
+            return {}
+        uid = "" if preemptor is None else preemptor.uid
+        while (answer := self.gang_scheduler.preempt(victims, self._now(), preemptor=uid)) is None:
+            self._work_on_capacity()
+            await asyncio.sleep(0)
+        metrics.preemption(answer.outcome)
+        self._execute(answer.actions)
+        return answer.nodes
+
+    async def _knows(self, preemptor: Preemptor | None) -> bool:
+        """Return whether a pod is known, or in no gang; read it if the watch has not shown it yet.
+
+        Otherwise a pod of a gang that the scheduler has seen first would be taken for an ordinary
+        pod, and others deleted for it in vain. Its gang may still be incomplete after that; but
+        with its last pod all are known.
+        """
+        if preemptor is None or not preemptor.labels.name or preemptor.uid in self._pods:
+            return True
+        pod = await self._read(preemptor)
+        if isinstance(pod, str):
+            return False
+        self._seen(pod)
+        return True
+
+    async def _read(self, named: BindRequest | Preemptor) -> GroupPod | str:
+        """Return a pod that the watch has not shown, or why there is none."""
+        try:
+            pod = await self._client.get(GroupPod, named.namespace, named.name)
+        except JobSetPyError as error:
+            return str(error)
+        return pod if pod.metadata.uid == named.uid else "another pod has its name now"
+
+    def count(self) -> None:
+        """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
+        self._report.counts(self.gang_scheduler.counts(), self.gang_scheduler.lacks_capacity)
+
+    # -- execution ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Execute writes and timers until cancelled."""
+        async with aio.supervise() as tasks:
+            for _ in range(CONCURRENT_WRITES):
+                tasks.start(self._write_binds(), name="coscheduler-bind")
+                tasks.start(self._write_gates(), name="coscheduler-gate")
+            await self._catch_up()
+            while True:
+                self._poked.clear()
+                now = self._now()
+                wake = self.gang_scheduler.next_wake(now)
+                if wake is not None and wake <= now:
+                    self._execute(self.gang_scheduler.tick(now))
+                    wake = self.gang_scheduler.next_wake(self._now())
+                if self._grew_at is not None:
+                    wake = self._check_capacity(self._grew_at, wake)
+                if self._work_on_capacity():
+                    await asyncio.sleep(0)
+                    continue
+                pause = 60.0 if wake is None else max(0.005, wake - self._now())
+                await aio.sleep_or(self._poked, pause)
+
+    def _work_on_capacity(self) -> bool:
+        """Continue a pending capacity check for some milliseconds; return whether more is left."""
+        free = self.nodes.free
+        if free is None:
+            return False
+        asked, more = free.pending, free.work()
+        if asked and not more:
+            self._execute(self.gang_scheduler.capacity_grew(self._now(), freed=False))
+        return more
+
+    def _check_capacity(self, due: float, wake: float | None) -> float | None:
+        """Report freed capacity to the gang scheduler if due; return the next wake-up time."""
+        now = self._now()
+        if now < due:
+            return due if wake is None else min(wake, due)
+        self._grew_at = None
+        self._execute(self.gang_scheduler.capacity_grew(now, freed=self.nodes.freed()))
+        return self.gang_scheduler.next_wake(now)
+
+    def close(self, reason: str = ENDING) -> None:
+        """Refuse held and new requests, and ungate no more pods.
+
+        Binds of complete gangs are still executed, as long as :meth:`run` runs: otherwise a gang
+        would be left bound in part.
+        """
+        if not self._closed:
+            self._execute(self.gang_scheduler.finish(self._now()))
+        self._closed = self._closed or reason
+        self.knows.set()  # waiting requests are answered
+        for ticket in list(self._held):
+            if ticket not in self._releasing:
+                self._answer(ticket, self._closed)
+        self._check_idle()
+
+    async def finish(self, grace_s: float, reason: str = ENDING) -> None:
+        """Close, and wait until the binds of complete groups are done, at most ``grace_s``."""
+        self.close(reason)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        self.abandon(reason)
+
+    def abandon(self, reason: str) -> None:
+        """Answer all held requests without waiting."""
+        self._releasing.clear()
+        self.close(reason)
+
+    def _check_idle(self) -> None:
+        if self._closed and not self._releasing:
+            self._idle.set()
+
+    def _execute(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Bind(ticket, uid):
+                    self._releasing.add(ticket)
+                    held = self._held.get(ticket)
+                    if held is not None:
+                        self._binding[uid] = held.request
+                    self._binds.put_nowait(action)
+                case Refuse(ticket, _, reason):
+                    self._answer(ticket, reason)
+                case Ungate() | Evict() | KeepTime():
+                    self._enqueue(action)
+                case _:
+                    assert_never(action)
+        self._poked.set()
+        self.changed.set()
+
+    def _enqueue(self, work: _Preparation) -> None:
+        self._number += 1
+        self._preparations.put_nowait((_ORDER[type(work)], self._number, self._now(), work))
+
+    def _drop_held(self, ticket: int) -> _Held | None:
+        held = self._held.pop(ticket, None)
+        if held is not None:
+            tickets = self._held_on[held.request.node]
+            tickets.discard(ticket)
+            if not tickets:
+                del self._held_on[held.request.node]
+        return held
+
+    def _answer(self, ticket: int, text: str) -> None:
+        held = self._drop_held(ticket)
+        if held is None:
+            return
+        if text:
+            self._release(held.request.uid)
+        if not held.answer.done():
+            held.answer.set_result(text)
+
+    async def _write_binds(self) -> None:
+        while True:
+            bind = await self._binds.get()
+            held = self._held.get(bind.ticket)
+            if held is not None:
+                error = await self._bind(held.request)
+            else:
+                # Without the request the reservation is gone: the node may be assigned to another
+                # pod.
+                error = "cancelled"
+                self._report.bind_over(self._group_of(bind.uid))
+            done = self.gang_scheduler.bind_done(bind.uid, ok=not error, now=self._now())
+            self._releasing.discard(bind.ticket)
+            self._binding.pop(bind.uid, None)
+            if error:
+                self._release(bind.uid)
+            self._answer(bind.ticket, error)
+            self._execute(done)
+            self._check_idle()
+
+    async def _write_gates(self) -> None:
+        while True:
+            _, _, since, work = await self._preparations.get()
+            if self._closed:
+                continue
+            match work:
+                case Ungate():
+                    await self._ungate(work, since)
+                case Evict(group, name, uid):
+                    # It is tried again when the gang is reviewed next.
+                    with self._logged("a pod was not evicted", group, pod=name):
+                        await self._writes.evict(group.namespace, name, uid)
+                case KeepTime(group, uid, since) if uid in self._pods:
+                    # It is lost with this process.
+                    with self._logged("the time of a gang could not be kept", group):
+                        await self._writes.keep_time(self._pods[uid], since)
+                case KeepTime():
+                    pass
+                case _Mark(pod, at, message):
+                    # If it fails, the next failure is seen later, or the gang's timeout ends its
+                    # attempt.
+                    with suppress(JobSetPyError):
+                        await self._writes.mark(pod, at, message)
+                case _:
+                    assert_never(work)
+
+    async def _ungate(self, ungate: Ungate, since: float) -> None:
+        pod = self._pods.get(ungate.uid)
+        if pod is None:
+            return
+        meta = pod.metadata
+        try:
+            await patch_pod(self._client, meta.namespace, meta.name, meta.uid, ungate=True)
+            metrics.gate_removed(self._now() - since)
+        except (NotFoundError, LeadershipLostError):
+            pass
+        except JobSetPyError as error:
+            self._report.write_failed("a gate could not be removed", ungate.group, error)
+            await asyncio.sleep(_UNGATE_AGAIN_S)
+            self._execute(self.gang_scheduler.ungate_failed(ungate.uid, self._now()))
+
+    @contextmanager
+    def _logged(self, what: str, group: PodGroupKey, **more: str) -> Iterator[None]:
+        """Log a failed write, unless its pod is gone or replaced, or another replica leads."""
+        try:
+            yield
+        except (NotFoundError, ConflictError, LeadershipLostError):
+            pass
+        except JobSetPyError as error:
+            self._report.write_failed(what, group, error, **more)
+
+    async def _bind(self, request: BindRequest) -> str:
+        began, error_text = self._now(), self._node_problem(request)
+        try:
+            if not error_text:
+                await self._writes.bind(request)
+        except JobSetPyError as error:
+            error_text = str(error)
+        group = self._group_of(request.uid)
+        self._report.bind_done(group, self._now() - began, error=error_text)
+        return error_text
+
+    def _group_of(self, uid: str) -> PodGroupKey | None:
+        pod = self._pods.get(uid)
+        return None if pod is None else attempt_of(pod)
+
+    def _now(self) -> float:
+        return self._clock.monotonic()

@@ -1,0 +1,244 @@
+"""Reporter of the coscheduler's decisions: metrics, log lines and events.
+
+Events are about the JobSet of a gang, or about one pod of a gang without a JobSet; repetitions are
+counted in the same event.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import KubeObject, ObjectMeta
+from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler.engine.pods import GroupPod, attempt_of
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts
+from jobsetpy.observability.logging import get_logger
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+
+SCHEDULED_REASON: Final = "PodGroupScheduled"
+REJECTED_REASON: Final = "PodGroupRejected"
+TIMED_OUT_REASON: Final = "PodGroupTimedOut"
+INCOMPLETE_REASON: Final = "PodGroupIncomplete"
+DISAGREE_REASON: Final = "PodGroupPodsDisagree"
+PARTIAL_REASON: Final = "PodGroupBoundInPart"
+TOO_LARGE_REASON: Final = "PodGroupTooLarge"
+
+NO_ROOM_REASON: Final = "PodGroupWaitsForRoom"
+MINIMUM_REASON: Final = "PodGroupMinimumInvalid"
+
+INCOMPLETE_S: Final = 30.0
+"""Time in seconds after which an incomplete gang is reported."""
+
+_AT_ONCE: Final = 100
+"""Maximum number of gangs reported or checked for capacity per count; the others follow later."""
+
+_ACTION: Final = "Coscheduling"
+
+
+@attrs.define
+class _Course:
+    """Progress of a gang between its first removed gate and its last bind, and its reports."""
+
+    ungated_at: float | None = None
+    released_at: float = 0.0
+    binding: int = 0
+    refused: int = 0
+    shown: str = ""
+    minimum_reported: bool = False
+
+
+class Reporter(Observer):
+    """Observer of the gang scheduler; the engine also reports its writes to it.
+
+    Args:
+        clock: clock for all times.
+        pods: pods of gangs by UID.
+        events: recorder of events; ``None`` for no events.
+    """
+
+    def __init__(
+        self, clock: Clock, pods: Mapping[str, GroupPod], events: rt.EventRecorder | None = None
+    ) -> None:
+        self._clock = clock
+        self._pods = pods
+        self._events = events
+        self._waiting: Timers[TrackedGang] = Timers()
+        self._courses: defaultdict[PodGroupKey, _Course] = defaultdict(_Course)
+        self._log = get_logger("coscheduler")
+
+    def ungated(self, gang: TrackedGang, pods: int) -> None:
+        """Handle ``Observer.ungated``."""
+        course = self._courses[gang.key]
+        if course.ungated_at is None:
+            course.ungated_at = self._clock.monotonic()
+        what = "group ungated" if pods else "group came without gates"
+        self._log.info(what, **_about(gang), pods=pods)
+        for each in gang.disagreements():
+            message = f"pods of the group {gang.key.name} have {each}"
+            self._notify(gang, "Warning", DISAGREE_REASON, message)
+
+    def released(self, gang: TrackedGang, pods: int) -> None:
+        """Handle ``Observer.released``."""
+        now = self._clock.monotonic()
+        course = self._courses[gang.key]
+        course.binding += pods
+        course.released_at = now
+        first, waited_s = course.ungated_at is not None, None
+        if course.ungated_at is not None:
+            waited_s = round(now - course.ungated_at, 3)
+            metrics.group_complete(now - course.ungated_at)
+            course.ungated_at = None
+        self._log.info(
+            "group released", **_about(gang), pods=pods, waited_s=waited_s, refusals=course.refused
+        )
+        if first:
+            wanted = gang.info().min_available
+            message = f"{wanted} pods of the group {gang.key.name} have found nodes"
+            self._notify(gang, "Normal", SCHEDULED_REASON, message)
+        course.refused = 0
+
+    def rejected(self, gang: TrackedGang, cause: Cause, why: str, pods: int) -> None:
+        """Handle ``Observer.rejected``."""
+        course = self._courses[gang.key]
+        course.refused += 1
+        metrics.group_rejected(cause.value)
+        self._log.info(
+            "group rejected",
+            **_about(gang),
+            pods=pods,
+            cause=cause.value,
+            why=why,
+            refusals=course.refused,
+        )
+        reason = TIMED_OUT_REASON if cause is Cause.TIMEOUT else REJECTED_REASON
+        message = f"no pod of the group {gang.key.name} is bound for now: {why}"
+        self._notify(gang, "Warning", reason, message)
+
+    def bound_in_part(self, gang: TrackedGang, bound: int, *, deleted: bool) -> None:
+        """Handle ``Observer.bound_in_part``."""
+        what = "these are deleted" if deleted else "these keep their nodes"
+        self._log.warning("group bound in part", **_about(gang), bound=bound, deleted=deleted)
+        message = (
+            f"only {bound} of {gang.info().min_available} pods of the group {gang.key.name} could "
+            f"be bound, since others took its capacity: {what}"
+        )
+        self._notify(gang, "Warning", PARTIAL_REASON, message)
+
+    def too_large(self, gang: TrackedGang, held: int) -> None:
+        """Handle ``Observer.too_large``."""
+        self._log.warning("group too large", **_about(gang), held_at_most=held)
+        message = (
+            f"the group {gang.key.name} never starts: it needs {gang.info().min_available} nodes "
+            f"held at a time, and no more than {held} can be (50,000, or what the limit on open "
+            "files allows)"
+        )
+        self._notify(gang, "Warning", TOO_LARGE_REASON, message)
+
+    def staged(self, gang: TrackedGang, stage: str) -> None:
+        """Handle ``Observer.staged``."""
+        waits = stage in {"incomplete", "queued"}
+        self._waiting.set(gang, self._clock.monotonic() + INCOMPLETE_S if waits else None)
+        if not stage:
+            self._courses.pop(gang.key, None)
+
+    def counts(self, counts: Counts, lacks_capacity: Callable[[TrackedGang], bool]) -> None:
+        """Set the gauges; report gangs that stay incomplete, or do not fit, once each.
+
+        Args:
+            counts: numbers of gangs and pods.
+            lacks_capacity: predicate for gangs that stay gated for lack of capacity.
+        """
+        metrics.counts(counts.groups, counts.pods)
+        now = self._clock.monotonic()
+        for _ in range(_AT_ONCE):
+            gang = self._waiting.pop(now)
+            if gang is None:
+                return
+            name, have, minimum = gang.key.name, gang.size, gang.info().min_available
+            if gang.stage == "incomplete":
+                message = f"the group {name} has {have} pods and waits for {minimum}"
+                if blocked := have - gang.placeable:
+                    message += f"; {blocked} of them have scheduling gates of other controllers"
+                self._notify(gang, "Warning", INCOMPLETE_REASON, message)
+            elif lacks_capacity(gang):
+                opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
+                message = (
+                    f"there is no capacity for {minimum} pods of the group {name}: they stay "
+                    "behind their gates, where cluster autoscalers do not see them. To have nodes "
+                    f"added for it, annotate the JobSet with {opt_out}"
+                )
+                self._notify(gang, "Normal", NO_ROOM_REASON, message)
+            else:
+                self._waiting.set(gang, now + INCOMPLETE_S)  # it waits for its turn
+
+    def minimum(self, gang: TrackedGang, given: str) -> None:
+        """Report once for a gang that a pod's label has no valid minimum."""
+        course = self._courses[gang.key]
+        if not course.minimum_reported:
+            course.minimum_reported = True
+            message = (
+                f"label {keys.POD_GROUP_MIN_AVAILABLE} of pods of the group {gang.key.name} is "
+                f"{given!r}, not a number from 1 to {keys.INT32_MAX}: it counts as 1, so each of "
+                "them is scheduled by itself"
+            )
+            self._notify(gang, "Warning", MINIMUM_REASON, message)
+
+    def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
+        """Record the result of a bind; ``key`` is ``None`` for a pod without a gang."""
+        metrics.bound(seconds, ok=not error)
+        if error:
+            self._log.warning("a bind failed", group=str(key or ""), error=error)
+        self.bind_over(key)
+
+    def bind_over(self, key: PodGroupKey | None) -> None:
+        """Record the end of a pending bind of a complete gang, successful or not."""
+        course = None if key is None else self._courses.get(key)
+        if course is None or not course.binding:
+            return
+        course.binding -= 1
+        if not course.binding:
+            metrics.group_bound(self._clock.monotonic() - course.released_at)
+
+    def write_failed(self, what: str, key: PodGroupKey, error: Exception, **more: str) -> None:
+        """Log a failed write for a gang."""
+        self._log.warning(what, group=str(key), error=str(error), **more)
+
+    def _notify(self, gang: TrackedGang, type_: str, reason: str, message: str) -> None:
+        if self._events is None:
+            return
+        # The pod stays the same while it exists, so that repetitions are counted.
+        course = self._courses[gang.key]
+        pod = self._pods.get(course.shown)
+        if pod is None or attempt_of(pod) != gang.key:
+            pod = self._pods.get(gang.first.uid)
+        if pod is None:
+            return
+        meta = pod.metadata
+        course.shown, owner = meta.uid, meta.labels
+        about: KubeObject = pod
+        if owner.jobset and owner.jobset_uid:
+            about = JobSet(
+                metadata=ObjectMeta(
+                    name=owner.jobset, namespace=meta.namespace, uid=owner.jobset_uid
+                )
+            )
+        self._events.event(about, type_, reason, message, action=_ACTION)
+
+
+def _about(gang: TrackedGang) -> dict[str, object]:
+    group = gang.info()
+    return {
+        "group": str(group.key),
+        "min_available": group.min_available,
+        "priority": group.priority,
+    }

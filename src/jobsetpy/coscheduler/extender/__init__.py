@@ -1,0 +1,1 @@
+"""Extender: the HTTP server that the scheduler asks."""

@@ -1,0 +1,1 @@
+"""Capacity: what nodes have left for the pods of a gang."""

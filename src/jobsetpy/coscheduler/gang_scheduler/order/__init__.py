@@ -1,0 +1,1 @@
+"""Order: which gang is tried next, and when."""
