@@ -34,6 +34,10 @@ _AGENT: Final = "jobset-agent"
 _STYLES: Final = {OK: "green", WARNING: "yellow", ERROR: "red", UNKNOWN: "blue"}
 _INSTALL: Final = "kubectl apply -k config/default"
 _MANAGER_LOG: Final = "kubectl -n jobset-system logs deploy/jobset-controller-manager"
+_FORGETFUL: Final = (
+    "a kubelet that restarts forgets the probes of sidecar agents that wait, unless its gate "
+    "ChangeContainerStatusOnKubeletRestart is true; supervisors and startup groups use no probe"
+)
 _SUPERVISOR: Final = (
     "kubectl annotate jobset NAME jobset.sigs.k8s.io/in-place-restart-agent=supervisor "
     "(in the manifest, before it is created)"
@@ -186,7 +190,7 @@ async def _kubelets(cluster: Cluster) -> Result:
     if lost := [node["metadata"]["name"] for node in nodes if _is_lost(node)]:
         text = f"{counted}; not ready: {', '.join(lost[:5])}"
         return WARNING, text, f"kubectl describe node {lost[0]}"
-    return OK, counted
+    return OK, f"{counted}; {_FORGETFUL}"
 
 
 def _kubelet(node: Json) -> str:

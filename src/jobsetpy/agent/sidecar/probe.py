@@ -8,6 +8,16 @@ small buffer for a few seconds, whatever it sends.
 A probe with ``?wait=SECONDS`` is answered when the barrier lifts, or with 503 when that time is
 over. The kubelet then sees the lift immediately and not at its next probe, and does not report a
 failed probe, with an event, for each second that each pod of a group waits.
+
+Such a probe is also the sign that the barrier holds. A kubelet that restarts counts a container
+that has run for 10 s as started and never probes it again: it would start the worker at a closed
+barrier. (The kubelet's gate ``ChangeContainerStatusOnKubeletRestart`` avoids it.) Only the kubelet
+and the API server know what runs in the pod, and the API server cannot be reached from a node that
+is cut off. But the agent sees that probes stop: the connections of a kubelet that ends are closed,
+and the next kubelet either probes again, or has forgotten. If none comes within a short time,
+``on_lost`` is called, and the agent ends so that all containers of the pod restart. No wait is
+needed for the worker: if it runs already, it is ended; if the kubelet is not back yet, it finds an
+agent that has ended, and starts none.
 """
 
 from __future__ import annotations
@@ -26,6 +36,14 @@ DEADLINE_S: Final = 5.0
 MAX_CONNECTIONS: Final = 128
 """Number above which the oldest connection is dropped for each new one, so that silent clients
 cannot lock out the kubelet."""
+
+GONE_S: Final = 3.0
+"""Seconds without another waiting probe after one was broken off. A kubelet needs about as long to
+start; one that only dropped a connection probes again each second."""
+
+SILENT_S: Final = 15.0
+"""Seconds without another waiting probe after one was answered: more than the period of a probe
+that states none, so that a slow kubelet does not restart the pods that wait."""
 
 _MAX_HEAD: Final = 8192
 _MAX_WAIT_S: Final = 60
@@ -47,21 +65,42 @@ class BarrierServer:
         path: URL path of the barrier; every other one gives 404. Of a query, only ``wait`` is read:
             seconds to delay a 503, at most 60.
         on_open: called right before a client can see that the barrier has lifted; when it lifts, if
-            no client has asked by then, since workers that no probe holds may be started.
+            no client has asked by then, since workers that no probe holds may be started, or if
+            waiting probes have stopped, since the kubelet may have started the worker.
+        on_lost: called if waiting probes stop before the barrier lifts: nothing may hold the worker
+            any more.
     """
 
-    def __init__(self, path: str, *, on_open: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        on_open: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path = path.encode()
         self._on_open = on_open
+        self._on_lost = on_lost
         self._asked = False
-        self._lifted = asyncio.Event()
+        self._waiting: set[asyncio.Timeout] = set()  # those of probes that wait
+        self._lost: asyncio.TimerHandle | None = None
+        self._lifted = False
         self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}  # as they arrive
+
+    @property
+    def holds(self) -> bool:
+        """Return False while waiting probes have stopped and ``on_lost`` is due."""
+        return self._lost is None
 
     def lift(self) -> None:
         """Answer 200 from now on, waiting requests included."""
-        self._lifted.set()
-        if not self._asked:
+        self._lifted = True
+        if not self._asked or not self.holds:
             self._on_open()
+        self._expect(None)
+        for limit in self._waiting:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def listening(self, sock: socket.socket) -> AsyncIterator[None]:
@@ -81,6 +120,7 @@ class BarrierServer:
                 yield
             finally:
                 server.close()
+                self._expect(None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read the head of one request, answer, now or later, and close."""
@@ -89,9 +129,8 @@ class BarrierServer:
                 async with asyncio.timeout(DEADLINE_S):
                     head = await _head_of(reader)
                 self._asked = self._asked or self._path in head
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._wait_s(head)):
-                        await self._lifted.wait()
+                if wait_s := self._wait_s(head):
+                    await self._wait(reader, wait_s)
                 if head:
                     writer.write(self.answer(head))
                 writer.close()
@@ -100,6 +139,31 @@ class BarrierServer:
         finally:
             self._connections.pop(writer, None)
             writer.transport.abort()
+
+    async def _wait(self, reader: asyncio.StreamReader, seconds: int) -> None:
+        """Wait until the barrier lifts, the client has gone, or time is over."""
+        if self._lifted:
+            return
+        self._expect(None)
+        gone, limit = False, asyncio.timeout(seconds)
+        self._waiting.add(limit)
+        try:
+            with suppress(TimeoutError):
+                async with limit:
+                    await _closed(reader)
+                    gone = True
+        finally:
+            self._waiting.discard(limit)
+        if not self._waiting and not self._lifted:
+            self._expect(GONE_S if gone else SILENT_S)
+
+    def _expect(self, seconds: float | None) -> None:
+        """Call ``on_lost`` unless another probe comes within some seconds; not at all if None."""
+        if self._lost is not None:
+            self._lost.cancel()
+        self._lost = None
+        if seconds is not None:
+            self._lost = asyncio.get_running_loop().call_later(seconds, self._on_lost)
 
     def _wait_s(self, head: bytes) -> int:
         """Return the seconds that a request for the barrier accepts to wait."""
@@ -123,9 +187,16 @@ class BarrierServer:
             return _response(404, body=method != b"HEAD")
         if method not in _METHODS:
             return _response(405)
-        if self._lifted.is_set():
+        if self._lifted:
             self._on_open()
-        return _response(200 if self._lifted.is_set() else 503, body=method != b"HEAD")
+        return _response(200 if self._lifted else 503, body=method != b"HEAD")
+
+
+async def _closed(reader: asyncio.StreamReader) -> None:
+    """Return when a client has closed its connection."""
+    with suppress(OSError):
+        while await reader.read(_MAX_HEAD):
+            pass
 
 
 async def _head_of(reader: asyncio.StreamReader) -> bytes:

@@ -51,7 +51,9 @@ class Agent:
         self._on_open = on_open
         self._log = log
         self._opened = False
-        self._server = BarrierServer(settings.barrier_path, on_open=self._open)
+        self._server = BarrierServer(
+            settings.barrier_path, on_open=self._open, on_lost=self._end_unprobed
+        )
         self._follower = Follower(
             settings, client, log=log, act=self._do, arrived=self._arrival.read()
         )
@@ -108,6 +110,19 @@ class Agent:
             self._opened = True
             self._arrival.forget()
             self._on_open()
+
+    def _end_unprobed(self) -> None:
+        # The saved epoch stays: the worker, if it was started, ends with this pod's containers, and
+        # has not run in a complete group. So the pod comes back at the same epoch.
+        code = self._settings.exit_code
+        self._log(
+            "the kubelet has stopped probing the closed barrier",
+            level="warning",
+            exit_code=code,
+            hint="a kubelet that restarts forgets the probe, and starts the worker too early; its "
+            "gate ChangeContainerStatusOnKubeletRestart avoids it, and so does supervisor mode",
+        )
+        self._restart.put_nowait(code)
 
     def _note(self, epoch: int) -> None:
         if problem := self._arrival.note(self._follower.barrier.uid, epoch):

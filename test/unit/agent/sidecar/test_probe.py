@@ -121,6 +121,56 @@ async def test_probe_that_waits_is_answered_when_its_time_is_over() -> None:
         assert status_of(await waiting.read()) == 503
 
 
+@pytest.mark.parametrize("broken_off", [True, False], ids=["broken off", "answered"])
+async def test_loss_is_reported_when_waiting_probes_stop(
+    monkeypatch: pytest.MonkeyPatch, broken_off: bool
+) -> None:
+    """A kubelet that restarts breaks off its probe and may have forgotten it."""
+    monkeypatch.setattr(probe, "GONE_S" if broken_off else "SILENT_S", 0.05)
+    lost = asyncio.Event()
+    async with serving(BarrierServer(PATH, on_lost=lost.set)) as port:
+        async with waiting_probe(port, 60 if broken_off else 1) as waiting:
+            assert status_of(await exchange(port, GET)) == 503
+            assert not lost.is_set()
+            if not broken_off:
+                assert status_of(await waiting.read()) == 503
+        async with patience.timeout(5):
+            await lost.wait()
+
+
+async def test_barrier_holds_when_another_probe_waits_or_comes() -> None:
+    """The kubelet probes again after a connection broke; probes that do not wait are no sign."""
+    lost: list[str] = []
+    server = BarrierServer(PATH, on_lost=lambda: lost.append("lost"))
+    async with serving(server) as port:
+        await exchange(port, GET)
+        assert server.holds
+        async with waiting_probe(port, 60):
+            pass
+        await patience.eventually(lambda: not server.holds, 5)
+        async with waiting_probe(port, 60):
+            await patience.eventually(lambda: server.holds, 5)
+
+    assert lost == []
+
+
+async def test_worker_counts_as_started_when_the_barrier_lifts_without_a_probe() -> None:
+    """The kubelet has gone; the next one may start the worker without asking."""
+    opened: list[str] = []
+    lost: list[str] = []
+    server = BarrierServer(
+        PATH, on_open=lambda: opened.append("open"), on_lost=lambda: lost.append("lost")
+    )
+    async with serving(server) as port:
+        async with waiting_probe(port, 60):
+            pass
+        await patience.eventually(lambda: not server.holds, 5)
+        server.lift()
+        assert server.holds
+
+    assert (opened, lost) == (["open"], [])
+
+
 @pytest.mark.parametrize("sent", [b"", GET.replace(b"lifted", b"lifted?wait=60")])
 async def test_open_connections_end_with_the_server(sent: bytes) -> None:
     """They are closed without an answer, silent ones and probes that wait."""

@@ -254,6 +254,20 @@ async def test_defect_ends_the_agent_with_its_exit_code_after_the_lift(
     assert ("failed" in rig.log.events) is lifted
 
 
+async def test_pod_restarts_at_its_epoch_when_the_kubelet_has_forgotten_the_probe(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Its worker has not run in a complete group, so the others need not restart."""
+    async with rig.joined(2, 2):
+        rig.agent._server._on_lost()
+        assert rig.task is not None
+        code = await rig.task
+
+    assert (code, rig.client.epochs) == (77, ["3"])
+    assert rig.log.events[-1] == "the kubelet has stopped probing the closed barrier"
+    assert (tmp_path / "arrival").read_text() == "u1 3"
+
+
 async def test_start_costs_two_requests(rig: Rig) -> None:
     """One watch of the one JobSet, and one patch of the pod's own annotation."""
     async with rig.joined():
