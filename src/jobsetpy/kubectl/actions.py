@@ -1,8 +1,9 @@
-"""``restart``, ``suspend`` and ``resume``: change a JobSet by its own fields and annotations."""
+"""``restart``, ``suspend``, ``resume``, ``scale``: change a JobSet by its fields."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -12,7 +13,8 @@ from jobsetpy.api.timestamps import micros_text, seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.kubectl.objects import Json, conditions_of, owned
+from jobsetpy.kubectl.objects import Json, annotations_of, conditions_of, owned
+from jobsetpy.submit import pods_of_job
 
 _JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
 _ENDS: Final = (keys.COMPLETED_CONDITION, keys.FAILED_CONDITION)
@@ -31,6 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="server: ask the API server, without changing anything",
     )
+    if parser.prog.endswith(" scale"):
+        parser.add_argument(
+            "--nodes", metavar="N", type=int, required=True, help="pods of each Job that train"
+        )
+        parser.add_argument("--replicated-job", metavar="NAME", help="only the Jobs of this one")
     if not parser.prog.endswith(" restart"):
         return
     which = parser.add_mutually_exclusive_group()
@@ -46,12 +53,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Run one of the three commands."""
+    """Run one of the commands."""
     jobset = await cluster.jobset(options.name)
     if end := next((each for each in _ENDS if each in conditions_of(jobset)), ""):
         raise CommandError(f'error: jobset "{options.name}" has ended ({end}) and stays as it is')
     stored = []
-    act = _restart if options.command == "restart" else _suspend
+    act = {"restart": _restart, "scale": _scale}.get(options.command, _suspend)
     async for text, changed in act(cluster, options, jobset):
         stored.append(changed)
         if not options.output:  # programs get the objects instead
@@ -69,6 +76,32 @@ async def _suspend(cluster: Cluster, options: argparse.Namespace, jobset: Json) 
         yield f"{text} (no change)", jobset
     else:
         yield text, await _patch(cluster, options, _JOBSETS, jobset, spec={"suspend": suspend})
+
+
+async def _scale(cluster: Cluster, options: argparse.Namespace, jobset: Json) -> Changes:
+    items = copy.deepcopy(jobset["spec"]["replicatedJobs"])
+    only = options.replicated_job
+    chosen = [each for each in items if only in {None, each["name"]}]
+    if not chosen:
+        raise CommandError(f'error: jobset "{options.name}" has no replicatedJob "{only}"')
+    if options.nodes < 1:
+        raise CommandError("error: --nodes must be at least 1; suspend takes away all pods")
+    for item in chosen:
+        spec, spares = item["template"]["spec"], keys.IN_PLACE_SPARES_ANNOTATION
+        if not spec.get("parallelism") or spec["parallelism"] != spec.get("completions"):
+            raise CommandError(
+                f"error: the Jobs of {item['name']} cannot be resized: their parallelism and "
+                "completions are not set to the same number"
+            )
+        own = annotations_of({"metadata": item["template"].get("metadata") or {}})
+        count = own.get(spares) or annotations_of(jobset).get(spares) or "0"
+        size = pods_of_job(options.nodes, int(count) if count.isdecimal() else 0)
+        spec["parallelism"] = spec["completions"] = size
+    # The list is replaced as a whole, so it must still be the one that was read.
+    stored = await _patch(
+        cluster, options, _JOBSETS, jobset, spec={"replicatedJobs": items}, unchanged=True
+    )
+    yield f"jobset.jobset.x-k8s.io/{options.name} scaled to {options.nodes}", stored
 
 
 async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: Json) -> Changes:
@@ -125,11 +158,14 @@ async def _patch(
     found: Json,
     *,
     annotations: Json | None = None,
+    unchanged: bool = False,
     **change: Json,
 ) -> dict[str, Any]:
     """Change an object unless it was replaced by another of the same name; return it as stored."""
     meta = found["metadata"]
     changed: dict[str, Any] = {"uid": meta["uid"]}
+    if unchanged:
+        changed["resourceVersion"] = meta["resourceVersion"]
     if annotations:
         changed["annotations"] = annotations
     return await cluster.send(

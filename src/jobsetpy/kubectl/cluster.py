@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest, error_from_response
+from jobsetpy.client import ByteStream, HttpRequest, error_from_response
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.kubectl.errors import CommandError, explain
 from jobsetpy.kubectl.kubeconfig import Options, Target, target
@@ -75,6 +76,24 @@ class Cluster:
             )
         return found
 
+    @asynccontextmanager
+    async def stream(self, path: str, *query: tuple[str, str]) -> AsyncIterator[ByteStream]:
+        """Read a body as it comes.
+
+        Raises:
+            JobSetPyError: it failed, or the connection broke.
+        """
+        request = HttpRequest(
+            method="GET", path=path, query=query, accept="*/*", timeout_s=TIMEOUT_S
+        )
+        async with self._transport.stream(request) as stream:
+            if stream.status >= 300:
+                body = await stream.read()
+                raise error_from_response(
+                    stream.status, stream.headers, body, verb="get", target=path
+                )
+            yield stream
+
     async def jobset(self, name: str) -> Json:
         """A JobSet.
 
@@ -139,6 +158,10 @@ class Cluster:
         await self._transport.aclose()
 
 
+def _first(failed: Exception) -> Exception:
+    return _first(failed.exceptions[0]) if isinstance(failed, ExceptionGroup) else failed
+
+
 def run(
     options: Options,
     environ: Mapping[str, str],
@@ -156,7 +179,10 @@ def run(
         where = await target(options, environ, long=long)
         cluster = Cluster(where)
         try:
-            return await command(cluster)
+            try:
+                return await command(cluster)
+            except ExceptionGroup as failed:  # of a command with several tasks
+                raise _first(failed) from None
         except JobSetPyError as error:
             raise CommandError(explain(error, where.server)) from error
         except (KeyError, TypeError, AttributeError) as problem:

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from jobsetpy.kubectl.kubeconfig import Options
 
 COMMANDS: Final = {
+    "create": "create a training that restarts in place, and show its progress until it ends",
+    "list": "list JobSets: state, epoch, step, restarts, share of the time in which they ran",
     "status": "show what a JobSet does and waits for, with its Jobs and pods",
+    "logs": "print the output of all ranks, across restarts and replaced pods",
     "restarts": "show the last restarts of a JobSet, as a table or a picture",
     "restart": "restart a JobSet, or some of its Jobs; nothing is counted",
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",
+    "scale": "change the number of pods of an elastic JobSet",
     "lint": "judge manifests as the webhooks would, without a cluster",
     "explain": "print the settings that apply to a JobSet, and where each comes from",
     "convert": "print manifests with restart in place in the place of torchrun and other launchers",
@@ -28,10 +32,16 @@ COMMANDS: Final = {
     "completion": "print completion for bash or zsh",
 }
 
-_MODULES: Final = {"restart": "actions", "suspend": "actions", "resume": "actions"}
+_MODULES: Final = {
+    "restart": "actions",
+    "suspend": "actions",
+    "resume": "actions",
+    "scale": "actions",
+    "list": "listing",
+}
 """Where a command is, if not in the module of its name."""
 
-OFFLINE: Final = frozenset({"completion", "convert", "lint", "explain"})
+OFFLINE: Final = frozenset({"completion", "convert", "create", "lint", "explain"})
 """Commands that see to a cluster themselves, if they need one."""
 
 FLAGS: Final = (
@@ -58,7 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)  # noqa: T201
         return EXIT_ERROR
     chosen = next((word for word in arguments if word in COMMANDS), "")
-    options = parser(chosen).parse_args(arguments)
+    # The program of a training has flags of its own, which are none of ours.
+    end = arguments.index("--") if chosen == "create" and "--" in arguments else len(arguments)
+    options = parser(chosen).parse_args(arguments[:end])
+    options.program = arguments[end + 1 :]
     try:
         return _run(options)
     except CommandError as problem:

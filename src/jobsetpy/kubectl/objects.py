@@ -275,6 +275,12 @@ def _works_for(job: Json, done: InPlaceRestart) -> str:
     return next((name for name, holder in taken.items() if holder == meta["name"]), meta["name"])
 
 
+def _in_spare_jobs(job: Json) -> bool:
+    """Return True for a Job that is a spare as long as no other Job is lost."""
+    spares, replicas = _spare_jobs(job), _number(job, keys.REPLICATED_JOB_REPLICAS) or 0
+    return spares > 0 and (_number(job, keys.JOB_INDEX) or 0) >= replicas - spares
+
+
 def _number(each: Json, annotation: str) -> int | None:
     text = annotations_of(each).get(annotation, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else None
@@ -308,6 +314,7 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
         "ready": status.get("ready") or 0,
         "succeeded": status.get("succeeded") or 0,
         "parallelism": _parallelism(job),
+        "seats": 0 if _in_spare_jobs(job) else _parallelism(job) - (_spares(job) or 0),
         "pods": [_pod(pod, _seat(job, pod, done)) for pod in pods],
     }
 
@@ -315,8 +322,13 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
 def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
     status = pod.get("status", {})
     containers = status.get("containerStatuses") or ()
+    index = _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
+    names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
+    wanted = annotations_of(pod).get(keys.IN_PLACE_CONTAINER_ANNOTATION)
     out: dict[str, Any] = {
         "name": pod["metadata"]["name"],
+        "container": wanted or next(iter(names), ""),
+        "index": index if seat is None or seat == PARKED else seat,
         "phase": "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase"),
         "node": _node(pod),
         "ready": "Ready" in conditions_of(pod),

@@ -64,7 +64,7 @@ async def _draw(cluster: Cluster, options: argparse.Namespace, found: dict[str, 
             shown = drawn(found, _now(), everything=options.all)
             shown = f"{shown}\n{clean(problem)}" if problem else shown
             live.update(Text.from_ansi(shown, no_wrap=True), refresh=True)
-            found, problem = await _later(cluster, options.name, found)
+            found, problem = await later(cluster, options.name, found)
 
 
 async def _follow(cluster: Cluster, options: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -75,12 +75,14 @@ async def _follow(cluster: Cluster, options: argparse.Namespace, found: dict[str
             _show(found, options)
             sys.stdout.flush()
             shown = found
-        found, _ = await _later(cluster, options.name, found)
+        found, _ = await later(cluster, options.name, found)
 
 
-async def _later(cluster: Cluster, name: str, found: dict[str, Any]) -> tuple[dict[str, Any], str]:
+async def later(
+    cluster: Cluster, name: str, found: dict[str, Any], after_s: float | None = None
+) -> tuple[dict[str, Any], str]:
     """Look again in a second; if the server cannot be reached, return what was known and why."""
-    await asyncio.sleep(EVERY_S)
+    await asyncio.sleep(EVERY_S if after_s is None else after_s)
     try:
         return await look(cluster, name), ""
     except (TransportError, RetryableApiError) as error:

@@ -1,0 +1,137 @@
+"""``list``: all JobSets, a line for each."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from jobsetpy.aio import LoopClock
+from jobsetpy.api import keys
+from jobsetpy.errors import ApiError
+from jobsetpy.kubectl import output, timeline
+from jobsetpy.kubectl.cluster import JOBSETS, Cluster
+from jobsetpy.kubectl.objects import annotations_of, describe
+
+COLUMNS: Final = (
+    *("NAMESPACE", "NAME", "STATE", "EPOCH", "STEP", "STEPS/S", "RESTARTS", "RUNNING", "AGE"),
+)
+FULL: Final = 10
+"""Number of restarts in a full history: what was before them is not known."""
+_FIRST: Final = re.compile(r"([0-9]{1,19}) ([0-9.]{1,12})")
+
+Json = Mapping[str, Any]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Print the JobSets."""
+    everywhere, now = options.all_namespaces, LoopClock().now().astimezone(UTC)
+    where = "" if everywhere else f"/namespaces/{cluster.namespace}"
+    jobsets = await cluster.items(f"{JOBSETS}{where}/jobsets")
+    # One pod of each Job reports the step; the others' reports would be as many as there are pods.
+    index = f"{keys.JOBSET_NAME},{keys.COMPLETION_INDEX_ANNOTATION}=0"
+    try:
+        pods = await cluster.items(f"/api/v1{where}/pods", ("labelSelector", index))
+    except ApiError:  # no right to list them: steps are those in the status
+        pods = []
+    notes: dict[tuple[str, str], list[Json]] = {}
+    for pod in pods:
+        meta = pod["metadata"]
+        name = (meta.get("labels") or {}).get(keys.JOBSET_NAME, "")
+        notes.setdefault((meta.get("namespace", ""), name), []).append(annotations_of(pod))
+    found = [
+        entry(each, notes.get((each["metadata"]["namespace"], each["metadata"]["name"]), ()), now)
+        for each in jobsets
+    ]
+    if options.output:
+        output.write(found, options.output)
+    elif not found:
+        print("No JobSets found.")  # noqa: T201
+    else:
+        shown = 0 if everywhere else 1
+        rows = [_cells(each, now)[shown:] for each in found]
+        styles = [output.STYLES.get(each["state"], "") for each in found]
+        for line in output.table(COLUMNS[shown:], rows, styles):
+            print(line)  # noqa: T201
+    return 0
+
+
+def entry(jobset: Json, notes: Sequence[Json], now: datetime) -> dict[str, Any]:
+    """Return what is listed of a JobSet.
+
+    Args:
+        jobset: the JobSet.
+        notes: annotations of pods that report steps.
+        now: the present time.
+    """
+    found, status = describe(jobset, (), ()), jobset.get("status") or {}
+    history = status.get("restartHistory") or ()
+    steps = [int(text) for each in notes if (text := _progress(each)).isdecimal()]
+    highest = (status.get("inPlaceRestart") or {}).get("highestStep")
+    counts = found["restarts"]
+    return {
+        **{key: found[key] for key in ("namespace", "name", "state", "created")},
+        "epoch": found.get("epoch", {}).get("synced"),
+        "step": max([*steps, *([] if highest is None else [highest])], default=None),
+        "stepsPerSecond": max((_rate(history, each) for each in notes), default=0.0) or None,
+        "restarts": counts["inPlace"] + counts["notCounted"] + counts["all"] + counts["single"],
+        "running": running_share(jobset, now),
+    }
+
+
+def running_share(jobset: Json, now: datetime) -> float | None:
+    """Return the share of the time, as far as it is known, in which no restart was under way.
+
+    ``None`` for a JobSet that has not been restarted.
+    """
+    history: Sequence[Json] = (jobset.get("status") or {}).get("restartHistory") or ()
+    since = output.parse_time(jobset["metadata"].get("creationTimestamp"))
+    if len(history) >= FULL:
+        since = output.parse_time(history[0].get("beganAt"))
+    if not history or since is None or now <= since:
+        return None
+    down = 0.0
+    for record in history:
+        if (millis := timeline.total(record)) is not None:
+            down += millis / 1000
+        elif began := output.parse_time(record.get("beganAt")):
+            down += 0.0 if record.get("outcome") else (now - began).total_seconds()
+    return max(0.0, 1 - down / (now - since).total_seconds())
+
+
+def _rate(history: Sequence[Json], notes: Json) -> float:
+    """Return steps per second of the run before the last restart, as its pod reported; or 0."""
+    first = _FIRST.fullmatch(str(notes.get(keys.FIRST_PROGRESS_ANNOTATION) or ""))
+    last = _progress(notes)
+    if first is None or not last.isdecimal() or len(history) < 2:
+        return 0.0
+    before, latest = history[len(history) - 2 :]
+    began, length = output.parse_time(before.get("beganAt")), timeline.total(before)
+    ended = output.parse_time(latest.get("beganAt"))
+    if began is None or ended is None or length is None:
+        return 0.0
+    ran = (ended - began - timedelta(milliseconds=length)).total_seconds() - float(first[2])
+    return max(0.0, (int(last) - int(first[1])) / ran) if ran > 0 else 0.0
+
+
+def _progress(notes: Json) -> str:
+    return str(notes.get(keys.PROGRESS_ANNOTATION) or "")
+
+
+def _cells(each: dict[str, Any], now: datetime) -> list[str]:
+    rate, running = each["stepsPerSecond"], each["running"]
+    texts = [each[key] for key in ("namespace", "name", "state", "epoch", "step")]
+    return [
+        *("" if text is None else str(text) for text in texts),
+        "" if rate is None else f"{rate:.3g}",
+        str(each["restarts"]),
+        "" if running is None else f"{running:.2%}",
+        output.ago(each["created"], now),
+    ]

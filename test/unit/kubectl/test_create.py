@@ -1,0 +1,161 @@
+"""``kubectl jobset create``, ``list`` and ``scale``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from unittest.mock import AsyncMock
+
+import pytest
+import yaml
+
+from jobsetpy.api import keys
+from jobsetpy.kubectl import cluster, listing, status
+from jobsetpy.kubectl import main as plugin
+from jobsetpy.kubectl.kubeconfig import Target
+from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support.patience import eventually
+
+PROGRAM = ("--", "python", "train.py", "--lr", "3")
+NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def run(kubectl, monkeypatch, capsys):
+    """Function that runs the whole plugin in a thread; it returns exit code, output and errors."""
+    where = Target(kubectl.transport, "https://test:6443", "default")
+    monkeypatch.setattr(cluster, "target", AsyncMock(return_value=where))
+
+    def one(*words):
+        code = plugin.main(words)
+        return code, *capsys.readouterr()
+
+    return one
+
+
+def test_dry_run_prints_the_manifest(run):
+    """The program's own flags are left alone; spares come in addition to the nodes."""
+    code, out, _ = run(
+        "create", "llm", "--image", "r/x:1", "--nodes", "4", "--nproc", "8", "--spares", "1",
+        "--gpus", "2", "--queue", "q", "--dry-run", "-o", "yaml", *PROGRAM,
+    )  # fmt: skip
+    made = yaml.safe_load(out)
+
+    assert code == 0
+    assert made["metadata"] == {
+        "name": "llm",
+        "annotations": {
+            keys.IN_PLACE_RESTART_ANNOTATION: "fast",
+            keys.IN_PLACE_PROCESSES_ANNOTATION: "8",
+            keys.IN_PLACE_SPARES_ANNOTATION: "1",
+        },
+        "labels": {keys.KUEUE_QUEUE_LABEL: "q"},
+    }
+    spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert (spec["parallelism"], spec["completions"]) == (5, 5)
+    assert spec["template"]["spec"]["containers"] == [
+        {
+            "name": "worker",
+            "image": "r/x:1",
+            "command": list(PROGRAM[1:]),
+            "resources": {"limits": {"nvidia.com/gpu": 2}},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x", "--image", "r"], "error: the program is missing: put it after --"),
+        (["x" * 58, "--image", "r", *PROGRAM], "JobSet name is too long"),
+        (["x", "--image", "r", "-o", "json", *PROGRAM], ""),
+    ],
+)
+def test_invalid_request_is_refused_before_it_is_sent(run, kubectl, words, message):
+    """No JobSet is created."""
+    code, _, err = run("create", *words)
+
+    assert (code == 1, message in err) == (bool(message), True)
+    assert len(kubectl.world.list("jobsets")) == (0 if message else 1)
+
+
+async def test_wait_shows_progress_and_exits_with_the_outcome(kubectl, monkeypatch, capsys):
+    """An outage of the API server does not end it."""
+    monkeypatch.setattr(status, "EVERY_S", 0.01)
+    where = Target(kubectl.transport, "https://test:6443", "default")
+    kubectl.jobset(replicated_job("w", 1))
+    seen = []
+
+    def shown(part):
+        seen.append(capsys.readouterr().err)
+        return part in "".join(seen)
+
+    from jobsetpy.kubectl.create import _ended
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(_ended(cluster.Cluster(where), "test-js"))
+        await eventually(lambda: shown("test-js is waiting, 0 restarts"))
+        kubectl.world.faults.status(503)
+        await eventually(lambda: shown("Error from server"))
+        kubectl.world.faults.clear()
+        failed = {
+            "type": "Failed", "status": "True", "message": "jobset failed",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        change = {"status": {"conditions": [failed]}}
+        kubectl.world.patch("jobsets", "test-js", change, subresource="status")
+    assert waiting.result() == 1
+    assert shown("test-js is failed, 0 restarts: test-js has failed")
+
+
+def test_listed_jobset_has_its_rate_and_share():
+    """Of the run between the last two restarts, and of the time since its creation."""
+    record = {"kind": "InPlace", "outcome": "Completed", "detectionMillis": 1000}
+    jobset = jobset_json(
+        replicated_job("w", 1), failurePolicy={"restartStrategy": "InPlaceRestart"}
+    )
+    jobset["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    jobset["status"] = {
+        "syncedEpoch": 3,
+        "inPlaceRestart": {"restarts": 2, "highestStep": 90},
+        "restartHistory": [
+            record | {"beganAt": "2026-01-01T00:10:00Z"},
+            record | {"beganAt": "2026-01-01T00:10:31Z"},
+        ],
+    }
+    notes = {keys.FIRST_PROGRESS_ANNOTATION: "10 10.000", keys.PROGRESS_ANNOTATION: "110"}
+    found = listing.entry(jobset, [notes], NOW)
+
+    assert {key: found[key] for key in ("epoch", "step", "stepsPerSecond", "restarts")} == {
+        "epoch": 3, "step": 110, "stepsPerSecond": 5.0, "restarts": 2,
+    }  # fmt: skip
+    assert found["running"] == pytest.approx(1 - 2 / 3600)
+
+
+def test_list_shows_all_jobsets(run, kubectl):
+    """Without any, it says so."""
+    assert run("list")[1] == "No JobSets found.\n"
+    kubectl.jobset(replicated_job("w", 1))
+    head, line = run("list", "-A")[1].splitlines()
+
+    assert head.split()[:3] == ["NAMESPACE", "NAME", "STATE"]
+    assert line.split()[:3] == ["default", "test-js", "Waiting"]
+
+
+def test_scale_changes_elastic_jobs_only(run, kubectl):
+    """Both numbers of a template are set; another template is refused."""
+    elastic = replicated_job("w", 1, parallelism=2, job_spec={"completions": 2})
+    kubectl.jobset(elastic, replicated_job("fixed", 1, parallelism=2, job_spec={"completions": 9}))
+    refused = run("scale", "test-js", "--nodes", "3")
+    code, out, _ = run("scale", "test-js", "--nodes", "3", "--replicated-job", "w")
+    items = kubectl.world.list("jobsets")[0]["spec"]["replicatedJobs"]
+    sizes = [
+        (each["template"]["spec"].get("parallelism"), each["template"]["spec"].get("completions"))
+        for each in items
+    ]
+
+    assert refused[0] == 1
+    assert "the Jobs of fixed cannot be resized" in refused[2]
+    assert (code, out) == (0, "jobset.jobset.x-k8s.io/test-js scaled to 3\n")
+    assert (sizes[0], json.dumps(items).count('"parallelism": 3')) == ((3, 3), 1)
