@@ -71,7 +71,7 @@ def training(
 
 
 def pods_of_job(nodes: int, spares: int) -> int:
-    """Return the size of a Job with so many working pods and spares."""
+    """Return the number of pods of a Job, by those that train and those that wait as spares."""
     return nodes + spares
 
 

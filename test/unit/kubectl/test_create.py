@@ -110,7 +110,7 @@ async def test_wait_shows_progress_and_exits_with_the_outcome(kubectl, monkeypat
 
 
 def test_listed_jobset_has_its_rate_and_share():
-    """Of the run between the last two restarts, and of the time since its creation."""
+    """The rate is that of the run between the last two restarts; the share, since the creation."""
     record = {"kind": "InPlace", "outcome": "Completed", "detectionMillis": 1000}
     jobset = jobset_json(
         replicated_job("w", 1), failurePolicy={"restartStrategy": "InPlaceRestart"}
