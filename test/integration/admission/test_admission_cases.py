@@ -55,6 +55,13 @@ def generated(base, *jobs, **spec):
     return body
 
 
+def placed(mode, *names):
+    """A JobSet with exclusive placement, in the forms of these annotations."""
+    notes = {f"alpha.jobset.sigs.k8s.io/{name}": "zone" for name in names}
+    body = jobset(job(spec={"completionMode": mode}))
+    return {**body, "metadata": {**body["metadata"], "annotations": notes}}
+
+
 def depends(*names, on="Complete"):
     return [{"name": name, "status": on} for name in names]
 
@@ -143,6 +150,10 @@ ACCEPTED = {
     "two dependencies": three(third=depends("a", "b")),
     "nothing at all": jobset() | {"spec": {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}},
     "in order": jobset(startupPolicy={"startupPolicyOrder": "InOrder"}),
+    # exclusive placement
+    "placed": placed("Indexed", "exclusive-topology"),
+    "placed by node selectors": placed("NonIndexed", "exclusive-topology", "node-selector"),
+    "node selectors without a topology": placed("NonIndexed", "node-selector"),
     # volume claims
     "claim of an init container": claims("d", pod=mounts("d", where="initContainers")),
     "two policies": jobset(job(pod=mounts("d", "e")), volumeClaimPolicies=[{"templates": [claim("d")]}, {"templates": [claim("e")], "retentionPolicy": {"whenDeleted": "Retain"}}]),
@@ -203,6 +214,8 @@ REFUSED = {
     "b on unknown": (three(second=depends("x")), "replicatedJob: b cannot depend on replicatedJob: x"),
     "six dependencies": (three(second=depends(*"abcdef")), "spec.replicatedJobs[1].dependsOn: Too many"),
     "in order without jobs": (jobset() | {"spec": {"startupPolicy": {"startupPolicyOrder": "InOrder"}}}, "spec"),
+    # exclusive placement
+    "placed without indexes": (placed("NonIndexed", "exclusive-topology"), "spec.replicatedJobs[0].template.spec.completionMode: Invalid value"),
     # volume claims
     "claim 64": (claims("d" * 61), "VolumeClaimPolicies template name is too long"),
     "claim of upper case": (claims("D"), "a lowercase RFC 1123 subdomain must consist of"),

@@ -349,6 +349,20 @@ async def test_finished_jobset_is_deleted_when_its_time_to_live_has_passed(life)
     await patience.eventually(stored.is_gone, LIMIT_S)
 
 
+async def test_finished_jobset_is_deleted_when_another_controller_manages_it(life):
+    """Its Jobs are left alone until then."""
+    stored = await life.go_creates(ttlSecondsAfterFinished=8, managedBy="example.com/other")
+    await life.go_adds(stored, "a/0")
+    await life.manager.start()
+    await life.settled()
+    assert set(await life.jobs()) == {"js-a-0"}
+
+    text = "jobset completed successfully"
+    await life.go_reports(condition("Completed", "True", "AllJobsCompleted", text))
+    stored = StoredJobSet(life.client, life.namespace, NAME)
+    await patience.eventually(stored.is_gone, LIMIT_S)
+
+
 async def test_finished_jobset_stays_when_its_time_to_live_has_not_passed(life):
     """The manager reads the time of the other controller's condition."""
     stored = await life.go_creates(ttlSecondsAfterFinished=3600)

@@ -149,6 +149,11 @@ def plan_jobs(observed: ObservedJobSet, memory: p.JobsMemory, now: Now) -> p.Job
 
 
 def _leave_alone(jobset: JobSet, memory: p.JobsMemory, now: Now) -> p.JobsPlan:
+    """Return the plan for a JobSet of another controller, too large, or being deleted.
+
+    One that has finished is deleted after its ``ttlSecondsAfterFinished``, whoever manages it: that
+    is left to this controller, as in the Go project since its pull request 1315.
+    """
     notices: tuple[p.EmitEvent, ...] = ()
     count = jobs_of(jobset)
     if count > MAX_JOBS and is_left_to_us(jobset):
@@ -157,12 +162,36 @@ def _leave_alone(jobset: JobSet, memory: p.JobsMemory, now: Now) -> p.JobsPlan:
             f"be {MAX_JOBS}"
         )
         notices = (p.EmitEvent(cond.WARNING, keys.TOO_MANY_JOBS_REASON, message),)
+    deletion = None
+    if jobset.metadata.deletion_timestamp is None:
+        deletion = _deletion_time(jobset, memory, now)
+    left_s = 0.0 if deletion is None else deletion.left_s(now)
     return p.JobsPlan(
-        memory=attrs.evolve(memory, notified=frozenset(notices)),
+        actions=() if deletion is None or left_s > SOON_S else (_deletion(jobset),),
+        memory=attrs.evolve(memory, notified=frozenset(notices), deletion=deletion),
         notices=tuple(notice for notice in notices if notice not in memory.notified),
         begun=now.monotonic,
         activity="",
+        result=Result(left_s if left_s > SOON_S else None),
     )
+
+
+def _deletion_time(jobset: JobSet, memory: p.JobsMemory, now: Now) -> PinnedTime | None:
+    """Return the time at which a JobSet has to be deleted.
+
+    ``None`` if it has not finished, has no ``ttlSecondsAfterFinished``, or no finish time (it is
+    then kept, which is the safe choice).
+    """
+    ttl = jobset.spec.ttl_seconds_after_finished
+    end = cond.finished(jobset.status.conditions)
+    if ttl is None or end is None or end.last_transition_time is None:
+        return None
+    at = end.last_transition_time + timedelta(seconds=ttl)
+    return pin(memory.deletion, at, now, longest_s=ttl)
+
+
+def _deletion(jobset: JobSet) -> p.DeleteJobSet:
+    return p.DeleteJobSet(jobset.metadata.name, jobset.metadata.uid)
 
 
 class _JobsPlanner:
@@ -422,28 +451,14 @@ class _JobsPlanner:
         nothing running.
         """
         self._delete([job for job in self.observed.jobs if job.status.finished is None])
-        self.deletion = self._deletion_time()
+        self.deletion = _deletion_time(self.jobset, self.memory, self.now)
         if self.deletion is None:
             return self._result()
         left_s = self.deletion.left_s(self.now)
         if left_s > SOON_S:
             return self._result(delay_s=left_s)
-        meta = self.jobset.metadata
-        self.actions.append(p.DeleteJobSet(meta.name, meta.uid))
+        self.actions.append(_deletion(self.jobset))
         return self._result()
-
-    def _deletion_time(self) -> PinnedTime | None:
-        """Return the time at which the finished JobSet has to be deleted.
-
-        ``None`` if it has no ``ttlSecondsAfterFinished``, or no finish time (it is then kept, which
-        is the safe choice).
-        """
-        ttl = self.spec.ttl_seconds_after_finished
-        end = cond.finished(self.jobset.status.conditions)
-        if ttl is None or end is None or end.last_transition_time is None:
-            return None
-        at = end.last_transition_time + timedelta(seconds=ttl)
-        return pin(self.memory.deletion, at, self.now, longest_s=ttl)
 
     def _delete(self, jobs: Sequence[Job]) -> None:
         self.actions += [

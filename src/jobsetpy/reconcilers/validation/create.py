@@ -23,6 +23,7 @@ from jobsetpy.reconcilers.failure_policy import validation as validation_failure
 from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_jobs
 from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim
+from jobsetpy.reconcilers.placement.validation import exclusive_placement
 from jobsetpy.reconcilers.restart_in_place.validation.heartbeats import heartbeats
 from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import restart_settings
 from jobsetpy.reconcilers.restart_in_place.validation.spares import spares
@@ -82,6 +83,7 @@ def validate_create(
         *coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(jobset),
+        *exclusive_placement(jobset),
         *(check_annotations(jobset).errors or _annotations(jobset, features)),
     ]
 
