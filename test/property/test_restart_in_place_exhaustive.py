@@ -40,6 +40,8 @@ CASES = {
     "supervisor, asked for, no budget": ("supervisor", 2, 1, ("ask", "takeover"), 1, 0),
     "sidecar, two pods, drains and a failure": ("sidecar", 2, 2, ("drain", "fail"), 1),
     "supervisor, two pods, drains and a takeover": ("supervisor", 2, 2, ("drain", "takeover"), 2),
+    "sidecar, two pods, ended by its kubelet": ("sidecar", 2, 1, ("kubelet",), 1),
+    "supervisor, ended by its kubelet, no budget": ("supervisor", 2, 1, ("kubelet", "takeover"), 1, 0),
     "sidecar, one pod, suspensions": ("sidecar", 1, 1, ("suspend",), 1),
     "supervisor, one pod, suspensions and a failure": ("supervisor", 1, 2, ("suspend", "fail"), 1, 1),
     "supervisor, one pod, failures, clocks that are set and a takeover":

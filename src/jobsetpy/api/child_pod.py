@@ -14,7 +14,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
-from jobsetpy.api import keys
+from jobsetpy.api import disruptions, keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import OwnerReference, ResourceInfo, controller_of, resource
 
@@ -276,7 +276,7 @@ class _PodCondition:
         return (
             self.type == keys.DISRUPTION_TARGET_CONDITION
             and self.status == "True"
-            and self.reason in keys.LEAVING_REASONS
+            and self.reason in disruptions.LEAVING_REASONS
         )
 
 
@@ -401,6 +401,17 @@ class ChildPod:
     def live(self) -> bool:
         """True if the pod is neither terminated nor being deleted."""
         return self.metadata.deletion_timestamp is None and self.status.phase not in ENDED
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if the pod is being deleted, or was ended by its kubelet: its end proves nothing.
+
+        The kubelet deletes no pod. It sets phase and condition in one update, after the end.
+        """
+        if self.metadata.deletion_timestamp is not None:
+            return True
+        status = self.status
+        return status.phase in ENDED and status.leaving in disruptions.UNDELETED_REASONS
 
     @property
     def group_started(self) -> bool:

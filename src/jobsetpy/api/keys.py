@@ -64,11 +64,6 @@ PLACEMENT_GATE: Final = "jobset.sigs.k8s.io/exclusive-placement"
 JOB_TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 """Finalizer of pods whose end the Job controller has not counted yet."""
 DISRUPTION_TARGET_CONDITION: Final = "DisruptionTarget"
-TAINT_EVICTION_REASON: Final = "DeletionByTaintManager"
-LEAVING_REASONS: Final = frozenset(
-    {"EvictionByEvictionAPI", TAINT_EVICTION_REASON, "PreemptionByScheduler"}
-)
-"""Reasons of that condition with which a healthy pod has to leave its node."""
 PLACEMENT_VIOLATION_REASON: Final = "ExclusivePlacementViolation"
 PLACEMENT_VIOLATION_MESSAGE: Final = "Pod violated JobSet exclusive placement policy"
 TOPOLOGY_UNKNOWN_REASON: Final = "ExclusiveTopologyUnknown"

@@ -75,7 +75,8 @@ class Pod(NamedTuple):
         processes: processes of the worker, which are alike, and sorted.
         reported: state of the worker that the kubelet has reported.
         deleting: 1 while the pod is being deleted, 2 if it was asked to leave, 3 (``DRAINED``) if
-            its program saves its work and ends with 0, and a manager removes the finalizer.
+            its program saves its work and ends with 0, and a manager removes the finalizer, 4 if its
+            kubelet has ended it so without a deletion.
         starts: number of starts of the agent.
         code: exit code of its latest run.
         cause: exit code of the run before its latest start.
@@ -543,6 +544,11 @@ class Explorer(StateGraph):
             if "drain" in kinds and not pod.deleting and not full:
                 after = pod._replace(deleting=DRAINED)
                 yield f"{name} IS DRAINED", True, self._put(bad, slot, after)
+            if "kubelet" in kinds and pod.agent and not pod.deleting and not full:
+                after = self._agent_ends(pod)._replace(worker="saved", reported="s", deleting=4)
+                after = after._replace(processes=self.idle)
+                one_left = one._replace(left=state.left + 1)
+                yield f"{name} IS ENDED BY ITS KUBELET", True, self._put(one_left, slot, after)
             if "crash" in kinds and pod.agent:
                 after = self._agent_ends(pod)
                 if self.mode == "supervisor":

@@ -137,6 +137,8 @@ def job_of(size: int) -> Job:
 
 STATES = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}}
 LEAVES = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+ENDED_BY_KUBELET = LEAVES | {"reason": "TerminationByKubelet"}
+NOTICES = {2: [LEAVES], 4: [ENDED_BY_KUBELET]}
 
 
 def containers(worker: str, restarts: int, failed: bool, strange: int) -> dict[str, Any]:
@@ -166,9 +168,9 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
     epoch, worker, deleting, (restarts, failed, strange) = pod
     return epoch_plans.pod(
         f"p{slot}", epoch or None, uid=f"uid-{slot}", job="test-js-w-0", index=slot,
-        tracked=deleting != 3, deleted=bool(deleting), meta={"resourceVersion": str(number)},
+        tracked=deleting != 3, deleted=deleting in {1, 2, 3}, meta={"resourceVersion": str(number)},
         phase="Succeeded" if worker == "s" else "Running",
-        conditions=[LEAVES] if deleting == 2 else [],
+        conditions=NOTICES.get(deleting, []),
         **containers(worker, restarts, failed, strange),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jobsetpy.api import keys
+from jobsetpy.api import disruptions
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import FailedContainer
 from jobsetpy.api.jobset import JobSet
@@ -100,7 +100,7 @@ def judge(
     if sign is FailureSignal.POD_LEAVING:
         assert new is not None
         reason = new.status.leaving
-        if reason == keys.TAINT_EVICTION_REASON and not node_ready(node):
+        if reason == disruptions.TAINT and not node_ready(node):
             # Its taints are those of a failure, not of maintenance.
             return Cause(epoch, FailureSignal.NODE_LOST, name, reason=reason, node=node)
         return Cause(epoch, sign, name, reason=reason, counted=False, node=node)

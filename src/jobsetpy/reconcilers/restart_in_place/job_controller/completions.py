@@ -19,10 +19,11 @@ from jobsetpy.reconcilers.rules.membership import parse_count
 def completion_of(pod: ChildPod) -> str:
     """Return what a succeeded pod completes: its index, or its UID; "" if only its Job knows.
 
-    A pod that is being deleted completes nothing by itself: it may have ended because of that.
+    A pod that is being deleted, or that its kubelet ended, completes nothing by itself: it may
+    have ended because of that.
     """
     meta = pod.metadata
-    if pod.status.phase != "Succeeded" or not meta.tracked or meta.deletion_timestamp is not None:
+    if pod.status.phase != "Succeeded" or not meta.tracked or pod.is_interrupted:
         return ""
     index = meta.annotations.completion_index
     return meta.uid if index is None else index

@@ -308,8 +308,7 @@ def _occupies(pod: ChildPod) -> bool:
     """Return True if a pod's containers may run, or the Job may count it as succeeded."""
     if pod.status.phase not in ENDED:
         return True
-    meta = pod.metadata
-    uncounted = meta.deletion_timestamp is not None and not meta.tracked
+    uncounted = pod.is_interrupted and not pod.metadata.tracked
     return pod.status.phase == "Succeeded" and not uncounted
 
 
@@ -325,6 +324,7 @@ def _exceeds_limit(job: Job, pods: Sequence[ChildPod]) -> bool:
         if pod.status.phase == "Failed"
         and pod.metadata.tracked
         and pod.metadata.uid not in uncounted
+        and not is_leaving(pod)
     ]
     return replacement_delay.failures_of(job) + len(more) > limit
 

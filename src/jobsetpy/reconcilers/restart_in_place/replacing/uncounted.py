@@ -9,6 +9,9 @@ pod without its tracking finalizer
 a pod is replaced as soon as it is deleted. So the manager removes the finalizer of a pod that
 leaves.
 
+A kubelet that ends a pod by itself (node pressure, a critical pod, shutdown of the node) deletes
+nothing: such a pod leaves with its end, which its condition ``DisruptionTarget`` explains.
+
 The same holds for a pod that has ended if its deletion was requested before: it still has a grace
 period, while a pod that is deleted after its end has none. The Job controller, which counts within
 about a second, may be faster; then its index is complete although its work is not, and the Job is
@@ -95,8 +98,8 @@ class LeavingPlan(Plan[None]):
         """Return the event for a Job that is recreated."""
         name = first.metadata.name
         message = (
-            f"job {job.metadata.name!r} counts pod {name!r} as succeeded, which was being deleted: "
-            "the job is recreated, since it never replaces that pod"
+            f"job {job.metadata.name!r} counts pod {name!r} as succeeded, which had to leave "
+            "its node: the job is recreated, since it never replaces that pod"
         )
         return EmitEvent(cond.WARNING, keys.LEAVING_POD_COUNTED_REASON, message, pod=name)
 
@@ -104,8 +107,10 @@ class LeavingPlan(Plan[None]):
 def is_leaving(pod: ChildPod) -> bool:
     """Return True if a pod leaves before its end and its Job may still count it; O(1)."""
     meta = pod.metadata
-    if meta.deletion_timestamp is None or not meta.tracked:
+    if not pod.is_interrupted or not meta.tracked:
         return False
+    if meta.deletion_timestamp is None:
+        return True  # its kubelet has ended the containers: none can run next to a replacement
     return meta.deletion_grace_period_seconds != 0 or not pod.spec.node_name
 
 

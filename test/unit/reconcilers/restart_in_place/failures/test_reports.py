@@ -594,11 +594,17 @@ def disrupted(reason, status="True", **fields):
         (disrupted("DeletionByTaintManager", deleted=True), FailureSignal.POD_LEAVING),
         (disrupted("PreemptionByScheduler", phase="Failed"), FailureSignal.POD_LEAVING),
         (disrupted("NodeLost", deleted=True), FailureSignal.POD_DELETED),
-        (disrupted("TerminationByKubelet", phase="Failed"), FailureSignal.POD_FAILED),
+        (disrupted("TerminationByKubelet", phase="Failed"), FailureSignal.POD_LEAVING),
+        (disrupted("TerminationByKubelet", phase="Succeeded"), FailureSignal.POD_LEAVING),
+        (disrupted("DeletionByDeviceTaintManager", deleted=True), FailureSignal.POD_LEAVING),
+        (disrupted("DeletionByPodGC", deleted=True), FailureSignal.POD_DELETED),
         (disrupted("EvictionByEvictionAPI", "False"), None),
         (pod(deleted=True), FailureSignal.POD_DELETED),
     ],
-    ids=["eviction", "taint", "preemption", "lost node", "kubelet", "not true", "deletion"],
+    ids=[
+        *("eviction", "taint", "preemption", "lost node", "kubelet", "kubelet, saved"),
+        *("device", "node gone", "not true", "deletion"),
+    ],
 )
 def test_notices_are_distinguished_from_failures_by_the_condition(after, sign):
     """Its reason says whether the pod was asked to leave or has failed."""

@@ -58,7 +58,18 @@ def uncounted(of, its, one):
     return ["p"] if plan.uncount else []
 
 
+def interrupted(reason="TerminationByKubelet", phase="Succeeded", **fields):
+    """Return a pod that its kubelet, or the reason's actor, ended without deleting it."""
+    notice = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    return pod(grace=None, phase=phase, conditions=[notice], **fields)
+
+
 LEAVING = {
+    "was ended by its kubelet and saved": (interrupted(), True),
+    "was ended by its kubelet and failed": (interrupted(phase="Failed", code=143), True),
+    "was ended by its kubelet and is uncounted": (interrupted(finalizers=()), False),
+    "is about to be evicted": (interrupted("EvictionByEvictionAPI", "Running"), False),
+    "has succeeded before its eviction": (interrupted("EvictionByEvictionAPI"), False),
     "stays": (pod(grace=None), False),
     "was asked to leave": (pod(), True),
     "never ran": (pod(node="", grace=0), True),
@@ -80,6 +91,13 @@ def test_pod_leaves_or_not_when_it(case):
 
 CASES = {
     "the group runs": (jobset(), job(), pod(), True),
+    "its kubelet ends it": (jobset(), job(), interrupted(), True),
+    "its kubelet ends it and the jobset requests it": (
+        jobset(strategy="Recreate", replace="Immediately"), job(), interrupted(), True,
+    ),
+    "its kubelet ends it and a rule fails the job": (
+        jobset(rule("FailJob")), job(), interrupted(), False,
+    ),
     "the group is suspended": (jobset(suspend=True), job(spec={"suspend": True}), pod(), True),
     "the jobset is recreated": (jobset(strategy="Recreate"), job(), pod(), False),
     "the jobset is recreated and requests it": (
