@@ -37,9 +37,9 @@ MAX_CONNECTIONS: Final = 128
 """Number above which the oldest connection is dropped for each new one, so that silent clients
 cannot lock out the kubelet."""
 
-GONE_S: Final = 3.0
-"""Seconds without another waiting probe after one was broken off. A kubelet needs about as long to
-start; one that only dropped a connection probes again each second."""
+GONE_S: Final = 2.0
+"""Seconds without another waiting probe after one was broken off. A kubelet needs a little longer
+to start; one that only dropped a connection probes again each second."""
 
 SILENT_S: Final = 15.0
 """Seconds without another waiting probe after one was answered: more than the period of a probe
