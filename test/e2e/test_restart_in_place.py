@@ -6,8 +6,16 @@ import copy
 import pytest
 
 from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.jobset import JobSet
 from support.cluster.install import AGENT_IMAGE
-from support.restarts.scenario import gang_jobset, pod_log_folders, restart_once, run_gang
+from support.patience import eventually
+from support.restarts.scenario import (
+    gang_jobset,
+    install_agents,
+    pod_log_folders,
+    restart_once,
+    run_gang,
+)
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -51,6 +59,51 @@ async def test_no_worker_starts_before_all_pods_have_reported(node_cluster, node
         async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
             assert not started_early.is_set()
             assert max(timeline.synced) == 1
+
+
+async def test_barrier_holds_when_the_kubelet_restarts(node_cluster, node_client):
+    """It forgets the probe of an agent that waits for a pod without a node; the agent notices."""
+    jobset = gang_jobset("forgetful", 2)
+    late = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    late["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": "forgetful"}},
+            "minDomains": 2,
+        }
+    ]
+
+    async def agents():
+        pods = (await node_client.list_page(Pod, "default")).items
+        statuses = [one for pod in pods for one in pod.status.init_container_statuses]
+        return [one for one in statuses if one.state.running is not None]
+
+    async def workers():
+        pods = (await node_client.list_page(Pod, "default")).items
+        return [
+            one
+            for pod in pods
+            for one in pod.status.container_statuses
+            if one.state.running is not None or one.restart_count
+        ]
+
+    await install_agents(node_client)
+    await node_client.create(JobSet, "default", jobset)
+    try:
+        await eventually(agents, 60)
+        await asyncio.sleep(12)  # younger containers are probed again
+        node_cluster.stop_component("node-1/kubelet")
+        node_cluster.start_component("node-1/kubelet")
+
+        async def restarted():
+            return [one for one in await agents() if one.restart_count]
+
+        await eventually(restarted, 60)
+        assert await workers() == []
+    finally:
+        await node_client.delete(JobSet, "default", "forgetful", propagation="Foreground")
 
 
 async def watch_early_start(client, started_early, allow_late_pod) -> None:

@@ -115,6 +115,10 @@ COUNTERS = {
     "ready": ([job({"active": 1, "ready": 1})], {"active": 1, "ready": 1}),
     "succeeded": ([job(finished("Complete"))], {"succeeded": 1}),
     "failed": ([job(finished("Failed"))], {"failed": 1}),
+    "about to fail, pods still end": (
+        [job({**finished("FailureTarget"), "terminating": 1})],
+        {"active": 1},
+    ),
     "suspended": ([job(spec={"suspend": True})], {"suspended": 1}),
     "previous jobs count nowhere": ([job({"active": 1}, labels={keys.RESTART_ATTEMPT: "0"})], {}),
     "unknown ReplicatedJobs count nowhere": (
