@@ -38,8 +38,8 @@ MAX_CONNECTIONS: Final = 128
 cannot lock out the kubelet."""
 
 GONE_S: Final = 2.0
-"""Seconds without another waiting probe after one was broken off. A kubelet needs a little longer
-to start; one that only dropped a connection probes again each second."""
+"""Seconds without another waiting probe after one was broken off: a kubelet that only dropped a
+connection probes again each second."""
 
 SILENT_S: Final = 15.0
 """Seconds without another waiting probe after one was answered: more than the period of a probe
