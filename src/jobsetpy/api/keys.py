@@ -89,6 +89,7 @@ IN_PLACE_CONDITIONS: Final = frozenset(
     {RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION, SPARES_EXHAUSTED_CONDITION}
 )
 """Conditions set only by the restart in place reconciler; other reconcilers ignore them."""
+DELETION_STALLED_CONDITION: Final = "DeletionStalled"
 PODS_REFUSED_CONDITION: Final = "PodsRefused"
 PODS_REFUSED_REASON: Final = "FailedCreate"
 """Reason of the Job controller's event, and of the condition that repeats it."""

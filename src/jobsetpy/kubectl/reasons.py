@@ -23,6 +23,7 @@ _HANG_LIMIT: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
 Json = Mapping[str, Any]
 
 _WAITS: Final = (
+    "DeletionStalled",
     "BarrierStalled",
     "RestartingInPlace",
     "RestartingJobSet",

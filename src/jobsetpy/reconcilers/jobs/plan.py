@@ -46,7 +46,13 @@ from jobsetpy.reconcilers.jobs.counters import (
     replicated_job_statuses,
     without_suspended,
 )
-from jobsetpy.reconcilers.jobs.held import held, held_notices, report_after_s
+from jobsetpy.reconcilers.jobs.held import (
+    StalledDeletions,
+    held,
+    held_notices,
+    report_after_s,
+    stalled_deletions,
+)
 from jobsetpy.reconcilers.jobs.recreation import SOON_S, Recreation
 from jobsetpy.reconcilers.jobs.startup_policy import (
     WAITING_FOR_DELETION,
@@ -66,6 +72,7 @@ from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.buckets import Buckets, sort_jobs
 from jobsetpy.reconcilers.rules.elastic import resizes
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.json_tree import child, number
 from jobsetpy.reconcilers.rules.membership import (
     MAX_JOBS,
     is_left_to_us,
@@ -234,6 +241,8 @@ class _JobsPlanner:
         self.draft.count_replicated_jobs(statuses)
         self.counters = {item.name: item for item in without_suspended(statuses, self.buckets)}
         self.draft.evolve(ready_pods=ready_pods(self.jobset, self.buckets.active))
+        self.stalled = self._stalled_deletions()
+        self.draft.set(self.stalled.condition, announce=bool(self.stalled.names))
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
         self._delete(self.buckets.previous)
@@ -354,6 +363,7 @@ class _JobsPlanner:
             self.paused_s,
             self.recreation.wait_s if self.recreation.held else 0.0,
             report_after_s(self.held, self.now.monotonic) or 0.0,
+            self.stalled.next_s or 0.0,
         )
         wait_s = min((each for each in waits_s if each), default=None)
         writes = change is not None and bool(change.patch)
@@ -466,6 +476,15 @@ class _JobsPlanner:
             for job in jobs
             if job.metadata.deletion_timestamp is None
         ]
+
+    def _stalled_deletions(self) -> StalledDeletions:
+        if all(job.metadata.deletion_timestamp is None for job in self.observed.jobs):
+            return StalledDeletions()
+        grace_s = {}
+        for item in self.spec.replicated_jobs:
+            pod_spec = child(item.template, "spec", "template", "spec")
+            grace_s[item.name] = number(pod_spec, "terminationGracePeriodSeconds") or 30.0
+        return stalled_deletions(self.observed.jobs, grace_s, self.now.wall)
 
     def _create_surroundings(self) -> None:
         present, rbac = self.observed.surroundings, self.observed.group_rbac
