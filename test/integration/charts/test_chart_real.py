@@ -71,9 +71,14 @@ def objects_of(online, release, space):
 def test_chart_installs_upgrades_and_uninstalls(online, kube, space):
     """Values that managers write are kept by an upgrade; the CRD stays after the removal."""
     where = ("--namespace", space)
-    online.ok("install", "gangs", str(CHART), *where)
+    agents = {"agent": {"namespaces": ["default", "later"]}}
+    notes = online.ok("install", "gangs", str(CHART), *where, values=agents)
     installed = objects_of(online, "gangs", space)
     assert len(installed) > 20
+    accounts = [each["metadata"] for each in installed if each["kind"] == "ServiceAccount"]
+    spaces = [each["namespace"] for each in accounts if each["name"] == "jobset-agent"]
+    assert spaces == ["default"]
+    assert "do not exist, and got no account for agents: later." in notes
     for document in installed:
         assert kube.get(Kube.path(document, space)), document["metadata"]
     kube.served(GROUP)
