@@ -36,6 +36,56 @@ WARNED = {
 }
 
 
+DIGITS = ("", "0", "-1", "1.5", "5m", "03", "\u0663", "9" * 5000)
+"""No whole numbers from 1; U+0663 is a digit."""
+INVALID = {
+    keys.IN_PLACE_AGENT_ANNOTATION: ("", "both"),
+    keys.IN_PLACE_GRACE_ANNOTATION: ("", "-1", "86401"),
+    keys.IN_PLACE_END_CODES_ANNOTATION: ("0", "256", "1;2", ",".join(map(str, range(1, 99)))),
+    keys.IN_PLACE_BARRIER_PORT_ANNOTATION: (*DIGITS, "65536"),
+    keys.IN_PLACE_PROCESSES_ANNOTATION: (*DIGITS, "65"),
+    keys.IN_PLACE_HANG_ANNOTATION: (*DIGITS, "604801", "often"),
+    keys.IN_PLACE_HANG_FIRST_ANNOTATION: (*DIGITS, "auto"),
+    keys.IN_PLACE_HANG_SECTIONS_ANNOTATION: ("", "checkpoint"),
+    keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: ("SIGKILL", "HUP HUP"),
+    keys.IN_PLACE_HEALTH_ANNOTATION: (" ", "true\0", "x" * 4097),
+    keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION: ("0", "2s"),
+    keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION: ("1m",),
+    keys.IN_PLACE_HEARTBEAT_ANNOTATION: (
+        "",
+        "0",
+        "0.05",
+        "10.1",
+        "soon",
+        "-1",
+        "1e0",
+        "\u0663",
+        "0.5s",
+    ),
+    keys.MAX_WITHOUT_PROGRESS_ANNOTATION: (*DIGITS, "100001"),
+    keys.AFTER_SUCCESS_ANNOTATION: ("Recreate ",),
+    keys.REPLACE_DELETED_ANNOTATION: ("", "immediately", "true"),
+    keys.RESTART_BACKOFF_ANNOTATION: ("soon", "-1s"),
+    keys.RESTART_BACKOFF_RESET_ANNOTATION: ("", "0", "9999h"),
+    keys.MAX_RESTARTS_WINDOW_ANNOTATION: ("1d", "0s"),
+    keys.LOST_NODE_DEADLINE_ANNOTATION: ("9s", "25h", "soon"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_value_is_refused_with_what_would_be_valid(name):
+    """At creation and when it is changed, but not while it stays; readers take it as unset."""
+    for value in (*INVALID[name], 1, ["x"]):
+        old, new = jobset(rjob()), jobset(rjob())
+        new["metadata"]["annotations"] = {name: value}
+        for problems in (validate_create(new), check_annotations(new, old).errors):
+            (problem,) = [each for each in problems if name in each.field]
+            assert problem.field == f"metadata.annotations[{name}]"
+            assert ": must be " in problem.message
+        assert check_annotations(new, new).errors == []
+        assert read(name, {name: value}, default="unset") == "unset"
+
+
 def annotated(notes: dict[str, str], path: str = "") -> dict:
     """Return a valid JobSet with a supervisor, and annotations at a path."""
     body = injection_kit.jobset(mode="supervisor")

@@ -18,11 +18,9 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import restart_settings
-from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -535,31 +533,6 @@ def test_suspended_jobset_gets_its_jobs_during_a_pause():
 
 
 # ---- admission -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("note", "value", "why"),
-    [
-        (PAUSE, "0", ""),
-        (PAUSE, "90s", ""),
-        (WINDOW, "24h", ""),
-        (WINDOW, "1d", "must be a duration such as 90s, 5m or 24h"),
-        (WINDOW, "0s", "must be a duration such as 90s, 5m or 24h"),
-        (PAUSE, "soon", "must be a duration such as 90s, 5m or 24h, or 0 for none"),
-        (PAUSE, "-1s", "must be a duration such as 90s, 5m or 24h, or 0 for none"),
-        (keys.RESTART_BACKOFF_MAX_ANNOTATION, "", "must be a duration such as 90s, 5m or 24h"),
-        (keys.RESTART_BACKOFF_RESET_ANNOTATION, "9999h", "must be at most 8784h (366 days)"),
-    ],
-)
-def test_error_names_the_annotation_and_a_valid_value(note, value, why):
-    """At creation and at each change."""
-    plain = jobset_json(replicated_job("w", 1))
-    jobset = jobset_json(replicated_job("w", 1), annotations={note: value})
-    expected = [f'metadata.annotations[{note}]: Invalid value: "{value}": {why}'] if why else []
-
-    assert [str(e) for e in validate_create(jobset) if note in str(e)] == expected
-    assert [str(e) for e in check_annotations(jobset, plain).errors] == expected
-    assert check_annotations(jobset, jobset).errors == []
 
 
 def test_window_limits_max_restarts():

@@ -27,18 +27,6 @@ def test_values_are_accepted(value):
     assert validate_update(jobset(rjob()), annotated(value)) == []
 
 
-@pytest.mark.parametrize("value", ["", "immediately", "true", ["Immediately"]])
-def test_other_values_are_refused(value):
-    """With the field, the value and what would be valid."""
-    for problems in (
-        validate_create(annotated(value)),
-        validate_update(jobset(rjob()), annotated(value)),
-    ):
-        (problem,) = problems
-        assert problem.field == FIELD
-        assert "must be Immediately, or AfterBackoff" in problem.message
-
-
 def test_annotation_is_refused_when_the_jobset_restarts_in_place():
     """Its deleted pods are replaced immediately in any case."""
     old = jobset(rjob(), failurePolicy={"restartStrategy": "InPlaceRestart"})
@@ -47,8 +35,3 @@ def test_annotation_is_refused_when_the_jobset_restarts_in_place():
 
     assert problem.field == FIELD
     assert "always replaced immediately: remove it" in problem.message
-
-
-def test_unchanged_annotation_is_not_validated_again():
-    """A value that an older release accepted does not block updates."""
-    assert validate_update(annotated("Soon"), annotated("Soon")) == []
