@@ -1,14 +1,17 @@
 """Plain HTTP to a real API server, without an event loop, for its raw responses and warnings."""
 
+import base64
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import attrs
+import yaml
 
-from jobsetpy.kubectl import kubeconfig as kubeconfigs
 from support import patience
 
 OVERLOADED_S = 60.0
@@ -16,11 +19,13 @@ OVERLOADED_S = 60.0
 
 
 def credentials(kubeconfig):
-    """Return server, TLS context and token (or ``None``) of a kubeconfig's current context."""
-    config = kubeconfigs._load(str(kubeconfig), {})
-    context = kubeconfigs._part(config, "context", config["current-context"])
-    cluster, user = (kubeconfigs._part(config, part, context[part]) for part in ("cluster", "user"))
-    return cluster["server"], kubeconfigs._tls(cluster, user), user.get("token")
+    """Return server, TLS context and token of a kubeconfig, as ``hack/cluster`` writes it."""
+    config = yaml.safe_load(Path(kubeconfig).read_text())
+    (cluster,), (user,) = (
+        [each[kind] for each in config[f"{kind}s"]] for kind in ("cluster", "user")
+    )
+    authorities = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    return cluster["server"], ssl.create_default_context(cadata=authorities), user["token"]
 
 
 @attrs.frozen
