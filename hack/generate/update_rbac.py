@@ -89,7 +89,7 @@ ROLES = (
         (
             "jobsetpy.manager._leader",
             "jobsetpy.manager._manager",
-            "jobsetpy.reconcilers.coscheduling.coscheduler_watch",
+            "jobsetpy.reconcilers.coscheduling.backend_watch",
         ),
     ),
     Generated("config/rbac/metrics_roles.yaml", "jobset-proxy-role", ("jobsetpy.manager._access",)),

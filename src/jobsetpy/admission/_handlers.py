@@ -304,7 +304,7 @@ class PodHandlers:
     ) -> None:
         self._settings = settings = settings or WebhookSettings()
         self._asked = settings.marks if settings.features.coscheduling else SchedulerFields()
-        self._coscheduler = settings.coscheduler
+        self._backend = settings.backend
         self._limit_ranges = limit_ranges
         self._pods = pods
         self._node_labels = partial(node_labels, nodes)
@@ -335,7 +335,7 @@ class PodHandlers:
             limit_ranges=limit_ranges,
         )
         patch = [*mutation.patch, *barrier]
-        empty = self._coscheduler is not None and self._coscheduler.queue_is_empty
+        empty = self._backend is not None and self._backend.queue_is_empty
         marks = add_marks(request.object, self._marks, before=patch, queue_is_empty=empty)
         return Answer(patch=[*patch, *marks])
 
@@ -355,7 +355,7 @@ class PodHandlers:
 
     @property
     def _marks(self) -> SchedulerFields:
-        return self._asked if self._coscheduler is None else self._coscheduler.marks
+        return self._asked if self._backend is None else self._backend.marks_of_others
 
     def _leaders(self, namespace: str) -> pod_placement.LeaderLookup:
         return lambda base: self._pods.by_index(LEADERS, f"{namespace}/{base}")

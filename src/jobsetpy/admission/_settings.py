@@ -7,8 +7,8 @@ from functools import partial
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
-from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.restart_in_place.injection.effective import ClusterDefaults
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
@@ -31,7 +31,7 @@ class WebhookSettings(WebhookServerSettings):
         defaults: annotations for JobSets that do not state them.
         injected: settings of all containers that admission adds, those of the barrier included.
         marks: scheduler fields of new pods in gangs, including pods of other controllers.
-        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
+        backend: observed schedulers of gangs; ``None`` if none is watched.
     """
 
     namespace: str = attrs.field(factory=partial(own_namespace, outside=keys.SYSTEM_NAMESPACE))
@@ -47,4 +47,4 @@ class WebhookSettings(WebhookServerSettings):
     defaults: ClusterDefaults = attrs.field(factory=ClusterDefaults)
     injected: ContainerDefaults = attrs.field(factory=ContainerDefaults)
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
-    coscheduler: CoschedulerWatch | None = None
+    backend: BackendWatch | None = None

@@ -123,7 +123,7 @@ def _refused(command: str) -> bool:
 
 def _manager(options: argparse.Namespace) -> int:
     from jobsetpy.app import process, wiring
-    from jobsetpy.app.backend import choose_backend
+    from jobsetpy.app.backend import watch_backend
     from jobsetpy.app.config import configuration as file
     from jobsetpy.app.config import settings
     from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
@@ -133,7 +133,7 @@ def _manager(options: argparse.Namespace) -> int:
 
     async def setup(manager: Manager) -> None:
         marks = configuration.make(SchedulerFields)
-        backend = await choose_backend(manager, marks, configuration.features)
+        backend = await watch_backend(manager, marks, configuration.features)
         wiring.add_jobset_controllers(manager, configuration, backend)
         if configuration["--webhooks"]:
             from jobsetpy import admission  # 10 MB that a manager without need not carry

@@ -22,8 +22,8 @@ from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
-    from jobsetpy.app.backend import Backend
     from jobsetpy.coscheduler import CoschedulerSettings
+    from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
     from jobsetpy.reconcilers.rules.backoff import RestartBackoff
     from jobsetpy.serving.certificates import CertificateManager
 
@@ -159,16 +159,17 @@ def _tls_policy(configuration: Configuration) -> TlsPolicy:
 
 
 def add_jobset_controllers(
-    manager: Manager, configuration: Configuration | None = None, backend: Backend | None = None
+    manager: Manager,
+    configuration: Configuration | None = None,
+    backend: BackendWatch | None = None,
 ) -> None:
     """Add the JobSet controllers to ``manager``.
 
     Args:
         manager: not started yet.
         configuration: defaults when absent.
-        backend: of coscheduling; labels alone when absent.
+        backend: observed schedulers of gangs; when absent, gangs are only labelled.
     """
-    from jobsetpy.app.backend import Backend
     from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
     from jobsetpy.reconcilers.execution import metrics as execution_metrics
     from jobsetpy.reconcilers.jobs import reconciler as jobs_reconciler
@@ -179,7 +180,6 @@ def add_jobset_controllers(
     from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
 
     configuration = configuration or Configuration()
-    backend = backend or Backend()
     features, make = configuration.features, configuration.make
     manager.add_metrics(execution_metrics.REGISTRY)
     backoff = make(RestartBackoff)
@@ -187,9 +187,8 @@ def add_jobset_controllers(
     job_settings = make(
         jobs_reconciler.JobsSettings,
         features=features,
-        marks=backend.marks,
         backoff=backoff,
-        coscheduler=backend.coscheduler,
+        backend=backend,
         lost_node_deadline_s=lost.deadline_s,
         lost=lost_nodes_reconciler.lookup(manager),
     )
@@ -203,9 +202,7 @@ def add_jobset_controllers(
             make(
                 coscheduling_reconciler.CoschedulingSettings,
                 features=features,
-                marks=backend.marks,
-                coscheduler=backend.coscheduler,
-                not_served=backend.not_served,
+                backend=backend,
             ),
         )
     if features.in_place_restart:
@@ -234,11 +231,10 @@ def _add_restart_in_place(
 
 
 def webhook_settings(
-    configuration: Configuration, backend: Backend | None = None
+    configuration: Configuration, backend: BackendWatch | None = None
 ) -> WebhookSettings:
     """Return the settings of the admission webhooks."""
     from jobsetpy.admission import WebhookSettings
-    from jobsetpy.app.backend import Backend
     from jobsetpy.reconcilers.restart_in_place.injection.effective import ClusterDefaults
     from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
     from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
@@ -256,8 +252,7 @@ def webhook_settings(
         barrier=configuration.make(GroupBarrier),
         defaults=ClusterDefaults.of(configuration["inPlaceRestart.defaults"]),
         injected=configuration.make(ContainerDefaults),
-        marks=(backend or Backend()).marks,
-        coscheduler=(backend or Backend()).coscheduler,
+        backend=backend,
         tls=_tls_policy(configuration),
     )
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.api import keys
+from jobsetpy.api.scheduling import NATIVE_APIS
 from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
@@ -201,6 +202,18 @@ def _is_lost(node: Json) -> bool:
     return "Ready" in conditions_of(node, "False", "Unknown")
 
 
+async def _gangs(cluster: Cluster) -> Result:
+    for api in NATIVE_APIS:
+        versioned = api.pod_group.RESOURCE.api_version
+        resources = (await _found(cluster, f"/apis/{versioned}") or {}).get("resources") or ()
+        if any(each.get("name") == "podgroups" for each in resources):
+            return OK, f"kube-scheduler, by PodGroups of {versioned}"
+    lease = f"namespaces/{keys.SYSTEM_NAMESPACE}/leases/{keys.COSCHEDULER_LEASE}"
+    if await _found(cluster, f"/apis/coordination.k8s.io/v1/{lease}") is not None:
+        return OK, "the coscheduler"
+    return OK, "none: pods of groups are scheduled one by one, if a JobSet requests groups"
+
+
 async def _images(cluster: Cluster) -> Result:
     """Check that the images of running agents could be pulled; nothing is created."""
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
@@ -255,6 +268,7 @@ _CHECKS: Final = (
     ("agents' account", _agents_account),
     ("kubelets", _kubelets),
     ("agents' image", _images),
+    ("scheduler of groups", _gangs),
     ("your rights in {}", _rights),
 )
 

@@ -18,12 +18,13 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
-from jobsetpy.app.backend import Backend
+from jobsetpy.api.scheduling import NATIVE_APIS
+from jobsetpy.app.backend import watch_backend
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.rules.features import Features
 from support.cluster import objects
 from support.cluster.install import (
     CONFIG,
@@ -48,6 +49,10 @@ pytestmark = [
     pytest.mark.timeout(180),
 ]
 
+NATIVE = Release.wanted().gang_settings()
+(API,) = [
+    api for api in NATIVE_APIS if api.pod_group.RESOURCE.api_version in NATIVE["runtime_config"]
+]
 LIMIT_S = 90.0  # the scheduler's own back-off goes up to 10 s; machines may be busy
 ROOM = 4
 DONE = keys.COSCHEDULING_COMPLETED_CONDITION
@@ -75,9 +80,10 @@ class Site:
         async with connected(self.kubeconfig, qps=0) as own:
             manager = Manager(own)
             marks = SchedulerFields(backend=backend, member_resource=member_resource)
-            add_jobset_controllers(manager, backend=Backend(marks))
+            backend = await watch_backend(manager, marks, Features())
+            add_jobset_controllers(manager, backend=backend)
             if webhooks:
-                admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))
+                admission.setup(manager, admission.WebhookSettings(backend=backend, **webhooks))
             async with started(manager):
                 yield
 
@@ -182,7 +188,10 @@ class Site:
     async def minima(self, jobset):
         """Return the minimum of each of its PodGroups, by name."""
         selector = f"{keys.JOBSET_NAME}={jobset}"
-        page = await self.client.list_page(SchedulingPodGroup, "default", label_selector=selector)
+        try:
+            page = await self.client.list_page(API.pod_group, "default", label_selector=selector)
+        except NotFoundError:  # not served
+            return {}
         return {
             each.metadata.name: each.spec["schedulingPolicy"]["gang"]["minCount"]
             for each in page.items
@@ -214,11 +223,8 @@ class Site:
             if await self.minima(jobset) or await self.pods(jobset):
                 return False
             selector = f"{keys.JOBSET_NAME}={jobset}"
-            for kind in (Job, SchedulingWorkload):
-                page = await self.client.list_page(kind, "default", label_selector=selector)
-                if page.items:
-                    return False
-            return True
+            jobs = await self.client.list_page(Job, "default", label_selector=selector)
+            return not jobs.items
 
         await eventually(gone, LIMIT_S, poll_s=0.1)
 
@@ -230,13 +236,26 @@ def elastic(pods):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory):
     """A cluster with the API for gangs and a node; its scheduler knows a coscheduler too."""
-    folder = tmp_path_factory.mktemp("podgroup")
+    async with site_of(tmp_path_factory.mktemp("podgroup"), NATIVE) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def older_site(tmp_path_factory):
+    """The same without the API for gangs."""
+    async with site_of(tmp_path_factory.mktemp("older"), {}) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def site_of(folder, settings):
+    """Run a cluster with these settings."""
     extender = ExtenderSite(folder / "extender", plain=True)
     with Cluster(
         scheduler_config=extender.scheduler_config("marked-pods"),
-        **Release.wanted().gang_settings(),
         crds=[ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"],
         controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
+        **settings,
     ) as running:
         if running.is_existing:
             pytest.skip("needs feature gates that the existing cluster may not have")
@@ -262,14 +281,13 @@ async def test_gangs_of_the_api_server_are_bound_as_a_whole(site):
         assert await site.bound("large") == (0, 6)
         await site.delete("small")
 
-        # With a lower minimum it fits: its PodGroup, whose spec is immutable, is replaced.
+        # With a lower minimum it fits: its PodGroup has it, too.
         note = {keys.COSCHEDULING_MIN_ANNOTATION: "4"}
         body = {"metadata": {"annotations": note}}
         await site.client.merge_patch(JobSet, "default", "large", body)
         assert await site.has_minimum("large", 4) == large
         await site.has_bound("large", 4, 6)
 
-        # The API server resizes no Job that has a PodGroup.
         await site.resize("large", 2)
         assert await site.has_minimum("large", 4) == large
         await site.has_bound("large", 4, 4)
@@ -282,6 +300,29 @@ async def test_gangs_of_the_api_server_are_bound_as_a_whole(site):
         await site.has_minimum("large", 4)
         await site.has_bound("large", 4, 4)
         await site.delete("large")
+
+
+async def test_gangs_that_compete_are_bound_one_after_the_other(site):
+    """With the default backend: neither is bound in part, and the conditions say why and by whom."""
+    async with site.manager_process("auto"):
+        await site.create("first", pods=3, failurePolicy={"maxRestarts": 3})
+        await site.has_bound("first", 3, 3)
+        await site.create("second", pods=3)
+        await site.is_unschedulable("second")
+        assert await site.bound("second") == (0, 3)
+        await site.has_condition("first", DONE, "True", keys.POD_GROUPS_BOUND_REASON)
+        jobset = await site.client.get(JobSet, "default", "first")
+        messages = [each.message for each in jobset.status.conditions if each.type == DONE]
+        assert messages == [
+            f"the group has its pods bound (by kube-scheduler, {API.pod_group.RESOURCE.api_version})"
+        ]
+        stored = StoredJobSet(site.client, "default", "second")
+        await stored.reaches_condition(
+            keys.COSCHEDULING_IN_PROGRESS_CONDITION, "the scheduler found no nodes", LIMIT_S
+        )
+        await site.delete("first")
+        await site.has_bound("second", 3, 3)
+        await site.delete("second")
 
 
 SPARES = {keys.IN_PLACE_SPARES_ANNOTATION: "1"}
@@ -376,67 +417,69 @@ async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):
         await site.delete("wide")
 
 
-async def test_backend_follows_the_coscheduler(site):
+async def test_backend_follows_the_coscheduler(older_site):
     """With the default backend and the manager's own rights: installed, with a queue, removed."""
-    await create_namespace(site.client, SYSTEM)
-    await site.remove_lease()
-    log = site.folder / "coscheduler.log"
+    await create_namespace(older_site.client, SYSTEM)
+    await older_site.remove_lease()
+    log = older_site.folder / "coscheduler.log"
     flags = ["--leader-elect=false", "--member-resource"]
-    async with site.manager_process("auto"):
+    async with older_site.manager_process("auto"):
         # Without a coscheduler pods are labelled and scheduled one by one, and a condition says so.
-        await site.create("alone", pods=1)
-        await site.has_condition("alone", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
-        await site.has_bound("alone", 1, 1)
+        await older_site.create("alone", pods=1)
+        await older_site.has_condition("alone", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
+        await older_site.has_bound("alone", 1, 1)
 
-        async with coscheduler_process(site.kubeconfig, log, site.extender, *flags):
-            await site.has_condition("alone", NOT_SERVED, "False", keys.COSCHEDULING_SERVED_REASON)
-            await site.delete("alone")
+        async with coscheduler_process(older_site.kubeconfig, log, older_site.extender, *flags):
+            await older_site.has_condition(
+                "alone", NOT_SERVED, "False", keys.COSCHEDULING_SERVED_REASON
+            )
+            await older_site.delete("alone")
 
             # No gang waits, so pods have no gates, even if they do not fit. They have the marker,
             # as the coscheduler has published. It holds their binds.
-            await site.create("wide", pods=3, replicas=2)
-            assert await site.gates("wide", 6) == [[]] * 6
-            pod, *_ = await site.pods("wide")
+            await older_site.create("wide", pods=3, replicas=2)
+            assert await older_site.gates("wide", 6) == [[]] * 6
+            pod, *_ = await older_site.pods("wide")
             requests = pod["spec"]["containers"][0]["resources"]["requests"]
             assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "0"
-            await site.has_queue(waiting=True)
+            await older_site.has_queue(waiting=True)
 
             async def gated():
-                assert await site.bound("wide") == (0, 6)
-                await site.create("narrow", pods=2)
-                await site.has_bound("narrow", 2, 2)
-                if await site.gates_of_jobs("narrow") == [[GATE]]:
+                assert await older_site.bound("wide") == (0, 6)
+                await older_site.create("narrow", pods=2)
+                await older_site.has_bound("narrow", 2, 2)
+                if await older_site.gates_of_jobs("narrow") == [[GATE]]:
                     return True
-                await site.delete("narrow")  # the manager does not know yet that a gang waits
+                await older_site.delete("narrow")  # the manager does not know yet that a gang waits
                 return False
 
             # While one gang waits, the next one has gates. It fits, and does not wait for the first.
             await eventually(gated, LIMIT_S, poll_s=0.5)
-            assert await site.bound("wide") == (0, 6)
-            await site.resize("wide", 1)
-            await site.has_bound("wide", 2, 2)
-            assert await site.bound("narrow") == (2, 2)
-            await site.delete("narrow")
-            await site.delete("wide")
+            assert await older_site.bound("wide") == (0, 6)
+            await older_site.resize("wide", 1)
+            await older_site.has_bound("wide", 2, 2)
+            assert await older_site.bound("narrow") == (2, 2)
+            await older_site.delete("narrow")
+            await older_site.delete("wide")
 
             # Gangs that come after the queue is empty again have no gates.
-            await site.has_queue(waiting=False)
+            await older_site.has_queue(waiting=False)
 
             async def without_gates():
-                await site.create("open", pods=3)
-                await site.has_bound("open", 3, 3)
-                if await site.gates_of_jobs("open") == [[]]:
+                await older_site.create("open", pods=3)
+                await older_site.has_bound("open", 3, 3)
+                if await older_site.gates_of_jobs("open") == [[]]:
                     return True
-                await site.delete("open")  # the manager does not know yet that no gang waits
+                await older_site.delete("open")  # the manager does not know yet that no gang waits
                 return False
 
             await eventually(without_gates, LIMIT_S, poll_s=0.5)
             assert log.read_text().count("group came without gates") >= 2  # "wide" and "open"
 
         # As an uninstallation does.
-        await site.remove_lease()
-        await site.has_condition("open", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
-        await site.delete("open")
+        await older_site.remove_lease()
+        await older_site.has_condition("open", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
+        await older_site.delete("open")
 
 
 async def test_backend_may_be_changed_while_jobsets_run(site):

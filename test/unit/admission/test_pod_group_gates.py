@@ -141,11 +141,11 @@ async def test_pods_are_not_gated_when_the_queue_is_empty(empty, spec, gates, an
     """Gates of other controllers hold them anyway; the member resource is always added."""
 
     class Status:
-        marks = SchedulerFields(backend="coscheduler", member_resource=True)
+        marks_of_others = SchedulerFields(backend="coscheduler", member_resource=True)
         queue_is_empty = empty
 
     review = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}], **spec)
-    answer = await handlers_of(SchedulerFields(), coscheduler=Status()).mutate(review)
+    answer = await handlers_of(SchedulerFields(), backend=Status()).mutate(review)
     found = json_patch(review.object, answer.patch)["spec"]
     assert found.get("schedulingGates", []) == gates
     assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "0"}

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
-from jobsetpy.app.backend import choose_backend
+from jobsetpy.app.backend import watch_backend
 from jobsetpy.app.config import configuration as c
 from jobsetpy.app.config.settings import MANAGER
 from jobsetpy.app.config.value_types import ConfigurationError
@@ -14,6 +14,9 @@ from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing import RecordingClient, VirtualClock, World
+from support.managers import started
+
+BOTH = [SchedulingPodGroup, SchedulingWorkload]
 
 
 @pytest.mark.parametrize(
@@ -80,55 +83,51 @@ def test_fields_without_effect_are_named(read, text, idle):
     assert [path for path in found if path.startswith("coscheduling")] == idle
 
 
+@pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("kinds", "wanted", "chosen"),
+    ("kinds", "wanted", "chosen", "missing"),
     [
-        ([], "labels", "labels"),
-        ([], "coscheduler", "coscheduler"),
-        ([SchedulingPodGroup, SchedulingWorkload], "podgroup", "podgroup"),
-        ([SchedulingPodGroup], "podgroup", "labels"),
-        ([], "podgroup", "labels"),
+        ([], "labels", "labels", ""),
+        ([], "coscheduler", "coscheduler", ""),
+        ([], "auto", "labels", "no coscheduler is installed"),
+        (BOTH, "auto", "podgroup", ""),
+        (BOTH, "labels", "labels", ""),
+        (BOTH, "podgroup", "podgroup", ""),
+        ([SchedulingPodGroup], "podgroup", "labels", "does not serve them"),
+        ([], "podgroup", "labels", "does not serve them"),
     ],
 )
-async def test_the_backend_depends_on_the_cluster(kinds, wanted, chosen):
+async def test_the_backend_depends_on_the_cluster(kinds, wanted, chosen, missing):
     """Where the API is not served, pods are labelled, and the reason is reported."""
-    world = World()
+    world = World(clock=VirtualClock())
     for kind in kinds:
         world.register(kind)
     fields = SchedulerFields(backend=wanted, scheduler_name="gangs", member_resource=True)
-    manager = Manager(RecordingClient(world, qps=0))
-    backend = await choose_backend(manager, fields, Features())
-    assert backend.marks == attrs.evolve(fields, backend=chosen)
-    assert ("does not serve it" in backend.not_served) == (chosen != wanted)
-
-
-async def test_pods_are_labelled_when_discovery_is_forbidden():
-    """A manager without the permission reports that the API could not be found."""
-    world = World()
-    world.faults.status(403)
-    fields = SchedulerFields(backend="podgroup")
-    manager = Manager(RecordingClient(world, qps=0))
-    backend = await choose_backend(manager, fields, Features())
-    assert backend.marks.backend == "labels"
-    assert "could not be found out" in backend.not_served
+    manager = Manager(RecordingClient(world, qps=0), clock=VirtualClock())
+    backend = await watch_backend(manager, fields, Features())
+    async with started(manager):
+        assert backend.marks == attrs.evolve(fields, backend=chosen)
+        assert missing in backend.not_served
+        assert bool(missing) == bool(backend.not_served)
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("fail", "seen", "reason"),
+    ("fail", "unseen"),
     [
-        (lambda faults: faults.status(403), False, "cannot be seen"),
-        (lambda faults: faults.status(503), True, ""),
-        (lambda faults: faults.lose_answer(), True, ""),
-        (lambda faults: faults.latency(3600), True, ""),
+        (lambda faults: faults.status(403), True),
+        (lambda faults: faults.status(503), False),
+        (lambda faults: faults.lose_answer(), False),
+        (lambda faults: faults.latency(3600), False),
     ],
     ids=["forbidden", "unavailable", "lost", "silent"],
 )
-async def test_a_coscheduler_is_watched_unless_this_is_forbidden(fail, seen, reason):
+async def test_schedulers_are_watched_unless_this_is_forbidden(fail, unseen):
     """An API server that is temporarily unavailable does not prevent it."""
     world = World(clock=VirtualClock())
     fail(world.faults)
     manager = Manager(RecordingClient(world, qps=0), clock=VirtualClock())
-    backend = await choose_backend(manager, SchedulerFields(backend="auto"), Features())
-    assert (backend.coscheduler is not None) == seen
-    assert reason in backend.not_served
+    backend = await watch_backend(manager, SchedulerFields(backend="auto"), Features())
+    assert (backend.leases is None) == unseen
+    assert ("podgroups cannot be seen" in backend.not_served) == unseen
+    assert ("leases cannot be seen" in backend.not_served) == unseen

@@ -15,6 +15,10 @@ from jobsetpy.kubectl.kubeconfig import Target
 
 HOOK = {"clientConfig": {"caBundle": "eA==", "service": {"namespace": "s", "name": "w"}}}
 FIT = {
+    "/scheduling.k8s.io/v1beta1": {"resources": [{"name": "podgroups"}]},
+    "/scheduling.k8s.io/v1alpha2": 404,
+    "/scheduling.k8s.io/v1": {"resources": [{"name": "priorityclasses"}]},
+    "/leases/": 404,
     "/version": {"gitVersion": "v1.37.2"},
     doctor._CRD: jobset_crd(),
     "mutatingwebhookconfigurations": {"webhooks": [HOOK]},
@@ -115,3 +119,18 @@ async def test_problem_is_found_with_a_remedy(capsys, changes, verdict, message,
     assert fix in bad["fix"]
     assert bad["fix"] or verdict == "unknown"
     assert code == (verdict == "error")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "kube-scheduler, by PodGroups of scheduling.k8s.io/v1beta1"),
+        ({"/scheduling.k8s.io/v1beta1": 404, "/leases/": {}}, "the coscheduler"),
+        ({"/scheduling.k8s.io/v1beta1": 404}, "none: pods of groups are scheduled one by one"),
+    ],
+)
+async def test_scheduler_of_groups_is_named(capsys, changes, text):
+    """The API server's own comes before an installed coscheduler."""
+    _, found = await findings(capsys, **changes)
+    (finding,) = [each for each in found if each["check"] == "scheduler of groups"]
+    assert (finding["verdict"], text in finding["message"]) == ("ok", True)

@@ -11,7 +11,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
-from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
+from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
+from jobsetpy.reconcilers.coscheduling.native import NativeWatch
 from jobsetpy.reconcilers.jobs import reconciler as jobs
 from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
 from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
@@ -42,10 +43,9 @@ class Rig:
         client = RecordingClient(self.world, qps=0)
         manager = Manager(client, clock=VirtualClock())
         if watched is not None:
-            settings["coscheduler"] = CoschedulerWatch(manager, NAMESPACE, watched)
-            gangs = coscheduling_reconciler.CoschedulingSettings(
-                coscheduler=settings["coscheduler"]
-            )
+            backend = BackendWatch(manager, NAMESPACE, watched, NativeWatch(manager))
+            settings["backend"] = backend
+            gangs = coscheduling_reconciler.CoschedulingSettings(backend=backend)
         jobs.setup(manager, jobs.JobsSettings(**settings))
         if epochs:
             restart_in_place_reconciler.setup(manager)

@@ -27,9 +27,10 @@ _GATES: Final = "/spec/schedulingGates"
 
 
 def is_member(pod: Json) -> bool:
-    """Return whether a pod belongs to a gang and still has to be scheduled."""
+    """Return whether a pod belongs to a gang of labels and still has to be scheduled."""
     named = text(child(pod, "metadata", "labels"), keys.POD_GROUP_NAME)
-    return bool(named) and not text(child(pod, "spec"), "nodeName")
+    spec = child(pod, "spec")
+    return bool(named) and not text(spec, "nodeName") and not child(spec, "schedulingGroup")
 
 
 def add_marks(

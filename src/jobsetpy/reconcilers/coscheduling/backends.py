@@ -2,7 +2,8 @@
 
 A manager has one backend for all its JobSets:
 
-* ``auto``: ``coscheduler`` if one is installed, else ``labels``.
+* ``auto``: ``podgroup`` if the API server serves it, else ``coscheduler`` if one is installed, else
+  ``labels``.
 * ``labels``: only the two labels, for a scheduler whose own plugin reads them.
 * ``coscheduler``: a scheduling gate, which our coscheduler removes when it is the gang's turn.
 * ``podgroup``: the API server's ``PodGroup``; pods name theirs in ``spec.schedulingGroup``.
@@ -53,12 +54,17 @@ class SchedulerFields:
         """Return whether pods are created with the gate, unless no gang waits."""
         return self.backend == COSCHEDULER
 
-    def resolved(self, state: QueueState | None) -> SchedulerFields:
-        """Return the fields for the coscheduler with this state, or without one if ``None``.
+    def resolved(self, state: QueueState | None, *, native: bool = False) -> SchedulerFields:
+        """Return the fields for the backend that the cluster has.
 
-        Its published scheduler settings count where no others were configured.
+        Args:
+            state: published state of the coscheduler; ``None`` if there is none. Its scheduler
+                settings count where no others were configured.
+            native: whether the API server serves ``PodGroup``.
         """
-        if self.backend not in {AUTO, COSCHEDULER}:
+        if self.backend == PODGROUP or (self.backend == AUTO and native):
+            return attrs.evolve(self, backend=PODGROUP if native else LABELS)
+        if self.backend == LABELS:
             return self
         if state is None:
             return attrs.evolve(self, backend=LABELS) if self.backend == AUTO else self

@@ -19,9 +19,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
-from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.reconcilers.coscheduling import status as messages
-from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER, LABELS
+from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER
 from jobsetpy.reconcilers.coscheduling.gangs import LABELS as GANG_LABELS
 from jobsetpy.reconcilers.coscheduling.gangs import (
     SCOPES,
@@ -32,6 +31,8 @@ from jobsetpy.reconcilers.coscheduling.gangs import (
     possible,
 )
 from jobsetpy.reconcilers.coscheduling.pod_groups import (
+    NativeObjects,
+    PatchSpec,
     ReplaceObject,
     counts,
     min_count,
@@ -66,10 +67,10 @@ class ObservedGangs:
         suspects: names of pods that may need corrections.
         pod: lookup of a pod in the namespace by its name.
         pods: lookup of all pods with the JobSet's label, called only when all have to be checked.
-        pod_groups: ``PodGroup`` objects of the JobSet; ``None`` with another backend.
-        workloads: ``Workload`` objects of the JobSet; empty with another backend.
+        native: ``PodGroup`` and ``Workload`` objects of the JobSet; ``None`` with another backend.
         features: the feature gates.
-        backend: backend that schedules gangs.
+        ungates: gates of the coscheduler are removed, because there is none.
+        scheduler: scheduler of gangs, for users; "" if none is known.
         not_served: reason for which pods only get labels, if more was requested.
     """
 
@@ -81,10 +82,10 @@ class ObservedGangs:
     suspects: Collection[str] = ()
     pod: Callable[[str], ChildPod | None] = lambda _: None
     pods: Callable[[], Iterable[ChildPod]] = tuple
-    pod_groups: Collection[SchedulingPodGroup] | None = None
-    workloads: Collection[SchedulingWorkload] = ()
+    native: NativeObjects | None = None
     features: Features = attrs.field(factory=Features)
-    backend: str = LABELS
+    ungates: bool = True
+    scheduler: str = ""
     not_served: str = ""
 
 
@@ -100,7 +101,7 @@ class GangMemory:
         waits: some gang was incomplete then.
         incomplete: names of the gangs that are incomplete now, kept by events of pods.
         above: names of the gangs whose ``PodGroup`` has a higher minimum than they need.
-        backend: backend that schedules gangs.
+        ungates: gates of the coscheduler are removed.
         complained: an invalid annotation was reported.
         next_report: time at which the state of the gangs is written, monotonic; ``None``
             if no gang is incomplete.
@@ -114,7 +115,7 @@ class GangMemory:
     waits: bool = False
     incomplete: set[str] = attrs.field(factory=set)
     above: frozenset[str] = frozenset()
-    backend: str = LABELS
+    ungates: bool = True
     complained: bool = False
     next_report: float | None = None
     pause: float = 0.0
@@ -135,7 +136,7 @@ class FixPod:
     gate: bool
 
 
-Action = FixPod | ReplaceObject
+Action = FixPod | ReplaceObject | PatchSpec
 
 
 @attrs.frozen(kw_only=True)
@@ -188,10 +189,10 @@ def pod_fix(memory: GangMemory, pod: ChildPod) -> FixPod | None:
 
 
 def _is_stranded(memory: GangMemory, pod: ChildPod) -> bool:
-    """Return whether a pod waits for a coscheduler that is no longer the backend."""
+    """Return whether a pod waits for a coscheduler that no longer exists."""
     return (
         pod.metadata.annotations.coscheduling_backend == COSCHEDULER
-        and memory.backend != COSCHEDULER
+        and memory.ungates
         and pod.status.waiting == GATED
         and not pod.spec.node_name
     )
@@ -261,7 +262,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         waits=bool(incomplete),
         incomplete=incomplete,
         above=above,
-        backend=observed.backend,
+        ungates=observed.ungates,
     )
     fixes = _fixes(observed, before, memory)
     return attrs.evolve(
@@ -309,21 +310,24 @@ def _standings(
     starting = is_starting(jobset)
     same = gangs is before.gangs  # their names need not be computed again
     every = [each.gang for each in before.standings.values()] if same else gangs
+    groups = () if observed.native is None else observed.native.pod_groups
+    reported = {each.metadata.name: each.status.conditions for each in groups}
     return {
         gang.name: GangStanding(
             gang,
             left[gang.name],
             minimum(gang, left[gang.name], starting=starting),
             observed.counts(GangKey(observed.key, gang.name)),
+            reported.get(pod_group_name(gang, gangs.attempt), ()),
         )
         for gang in every
     }
 
 
 def _fixes(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> tuple[FixPod, ...]:
-    """Return corrections; all pods are checked if the gangs or the backend have changed."""
+    """Return corrections; all pods are checked if the gangs or the coscheduler have changed."""
     pods: Iterable[ChildPod | None]
-    if memory.gangs is not before.gangs or memory.backend != before.backend:
+    if memory.gangs is not before.gangs or memory.ungates != before.ungates:
         pods = observed.pods()
     else:
         names = set(observed.suspects)
@@ -344,7 +348,7 @@ def _pod_groups(
     gangs: Gangs,
     standings: Mapping[str, GangStanding],
 ) -> tuple[tuple[tuple[Action, ...], ...], frozenset[str]]:
-    """Create missing objects, replace those with another minimum, and delete leftovers.
+    """Create missing objects, change those with another minimum, and delete leftovers.
 
     A minimum is at most the number of pods that name the ``PodGroup``: Jobs that were created for
     another backend have none of these until they are recreated.
@@ -352,12 +356,13 @@ def _pod_groups(
     Returns:
         Stages of the plan, and :attr:`GangMemory.above`.
     """
-    if observed.pod_groups is None:
+    native = observed.native
+    if native is None:
         return (), frozenset()
     features, jobs = observed.features, observed.jobs
     left = possible(jobset, gangs, jobs, features, lambda job: counts(jobset, job))
     away: set[str] = set()
-    if features.elastic_jobset:
+    if native.api.alpha and features.elastic_jobset:
         away = resizing(jobset, gangs, sort_jobs(jobset, jobs, features).active)
     starting = is_starting(jobset)
     needed = {
@@ -365,16 +370,16 @@ def _pod_groups(
         for name, each in standings.items()
     }
     names = {name: pod_group_name(each.gang, gangs.attempt) for name, each in standings.items()}
-    current = {each.metadata.name: min_count(each.spec) for each in observed.pod_groups}
+    current = {each.metadata.name: min_count(each.spec) for each in native.pod_groups}
     there = {name: current.get(pod_group) or 0 for name, pod_group in names.items()}
     kept = _kept_minima(there, standings, needed)
-    parent = workload(jobset, gangs)
-    wanted = pod_groups(jobset, gangs, {**needed, **kept}, parent)
+    parent = workload(native.api, jobset, gangs)
+    wanted = pod_groups(native.api, jobset, gangs, {**needed, **kept}, parent)
     gone = {pod_group for name, pod_group in names.items() if name in away}
     stages = (
         # The API server rejects a PodGroup while the Workload that it refers to does not exist.
-        object_changes(observed.workloads, [] if parent is None else [parent]),
-        object_changes(observed.pod_groups, wanted, gone),
+        object_changes(native.workloads, [] if parent is None else [parent]),
+        object_changes(native.pod_groups, wanted, gone),
     )
     return stages, frozenset(kept)
 
@@ -397,7 +402,10 @@ def _kept_minima(
 
 def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
     """Delete all objects; a ``PodGroup`` stays as long as pods refer to it."""
-    return (object_changes(observed.pod_groups or (), []), object_changes(observed.workloads, []))
+    native = observed.native
+    if native is None:
+        return ()
+    return (object_changes(native.pod_groups, []), object_changes(native.workloads, []))
 
 
 def _report_gangs(
@@ -410,7 +418,7 @@ def _report_gangs(
     draft.set(messages.not_served(observed.not_served) if observed.not_served else messages.SERVED)
     if all(each.complete for each in standings):
         if standings:
-            draft.set(messages.bound(len(standings)))
+            draft.set(messages.bound(len(standings), observed.scheduler))
         memory = attrs.evolve(memory, next_report=None, pause=0.0)
         return CoschedulingPlan(
             memory=memory, status=draft.change(), result=Result.done(summary=summary)
@@ -431,7 +439,7 @@ def _report_gangs(
 
 
 def _notices(before: GangMemory, memory: GangMemory) -> tuple[EmitEvent, ...]:
-    """Return events to be sent immediately, about gangs whose pods differ in priority."""
+    """Return events to be sent immediately: pods of different priority, preemption of a gang."""
     out = []
     for name, standing in memory.standings.items():
         old = before.standings.get(name)
@@ -441,4 +449,10 @@ def _notices(before: GangMemory, memory: GangMemory) -> tuple[EmitEvent, ...]:
                 f"({', '.join(map(str, standing.mixed))}): they may not be scheduled together"
             )
             out.append(EmitEvent(cond.WARNING, keys.POD_GROUP_PRIORITIES_REASON, message))
+        if standing.disrupted is not None and (old is None or old.disrupted is None):
+            message = (
+                f"{standing.gang.title or 'the group'} is preempted as a whole: "
+                f"{standing.disrupted.message}"
+            )
+            out.append(EmitEvent(cond.WARNING, keys.POD_GROUP_DISRUPTED_REASON, message))
     return tuple(out)

@@ -1,11 +1,13 @@
-"""``PodGroup`` and ``Workload`` objects of the API server for a JobSet's gangs (alpha in 1.36).
+"""``PodGroup`` and ``Workload`` objects of the API server for a JobSet's gangs.
 
 A ``PodGroup`` stands for one gang in one attempt of the JobSet: the scheduler also counts pods that
-are terminating, and those of an earlier attempt must not count towards the next one's minimum. Its
-spec is immutable, so a change of the minimum replaces it (:class:`ReplaceObject`).
+are terminating, and those of an earlier attempt must not count towards the next one's minimum.
+Another minimum is patched (:class:`PatchSpec`).
 
-The API server rejects another parallelism for a Job whose ``PodGroup`` exists. So it is deleted
-until the Job is resized: pods with a node keep it, and the others wait for it.
+In ``v1alpha2`` specs are immutable, so another minimum replaces the object
+(:class:`ReplaceObject`), and the API server rejects another parallelism for a Job whose
+``PodGroup`` exists. So it is deleted until the Job is resized: pods with a node keep it, and the
+others wait for it.
 
 A ``Workload`` has the templates of the ``PodGroup`` objects, for tools that show what a JobSet
 requests of the scheduler. It has at most 8; JobSets with more have no ``Workload``.
@@ -22,17 +24,35 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
-from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.api.scheduling import NativeApi, SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.reconcilers.coscheduling.backends import PODGROUP
 from jobsetpy.reconcilers.coscheduling.gangs import JOBSET, Gang, Gangs
 from jobsetpy.reconcilers.rules.elastic import resizes
 from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 
-API_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 MAX_TEMPLATES: Final = 8
 _WHOLE: Final = "jobset"
 """Template name of a gang that spans ReplicatedJobs."""
+
+SCHEDULED: Final = "PodGroupInitiallyScheduled"
+DISRUPTED: Final = "DisruptionTarget"
+"""Conditions of a ``PodGroup``."""
+
+
+@attrs.frozen
+class NativeObjects:
+    """Objects of a JobSet in the best version that the API server serves.
+
+    Args:
+        api: that version.
+        pod_groups: ``PodGroup`` objects of the JobSet.
+        workloads: its ``Workload`` objects.
+    """
+
+    api: NativeApi
+    pod_groups: Collection[SchedulingPodGroup] = ()
+    workloads: Collection[SchedulingWorkload] = ()
 
 
 @attrs.frozen
@@ -54,7 +74,7 @@ class DesiredObject:
     def body(self, jobset: JobSet) -> dict[str, Any]:
         """Return the body for its creation; ``jobset`` is its owner."""
         return {
-            "apiVersion": API_VERSION,
+            "apiVersion": self.kind.RESOURCE.api_version,
             "kind": self.kind.RESOURCE.kind,
             "metadata": {
                 "name": self.name,
@@ -81,11 +101,24 @@ class ReplaceObject:
     at_once: bool = True
 
 
+@attrs.frozen
+class PatchSpec:
+    """Change of an existing object's minimum.
+
+    Args:
+        old: existing object.
+        spec: changed part of its spec.
+    """
+
+    old: SchedulingPodGroup | SchedulingWorkload
+    spec: Mapping[str, Any]
+
+
 def object_changes(
     there: Iterable[SchedulingPodGroup | SchedulingWorkload],
     wanted: Iterable[DesiredObject],
     away: Collection[str] = (),
-) -> tuple[ReplaceObject, ...]:
+) -> tuple[ReplaceObject | PatchSpec, ...]:
     """Return the changes from the existing objects of one kind to the desired ones.
 
     Args:
@@ -95,8 +128,8 @@ def object_changes(
     """
     found = {each.metadata.name: each for each in there}
     new = {each.name: each for each in wanted}
-    changes = [
-        ReplaceObject(found.get(name), each)
+    changes: list[ReplaceObject | PatchSpec] = [
+        _patch(found[name], each) if name in found else ReplaceObject(None, each)
         for name, each in new.items()
         if name not in found or not same_spec(found[name].spec, each.spec)
     ]
@@ -106,6 +139,27 @@ def object_changes(
         if name not in new and (name in away or each.metadata.deletion_timestamp is None)
     ]
     return tuple(changes)
+
+
+def _patch(
+    old: SchedulingPodGroup | SchedulingWorkload, new: DesiredObject
+) -> PatchSpec | ReplaceObject:
+    """Return the patch of another minimum; the replacement if that is not possible."""
+    ours, theirs = (each.get("podGroupTemplates") for each in (new.spec, old.spec))
+    if "v1alpha" in new.kind.RESOURCE.version or old.metadata.deletion_timestamp is not None:
+        return ReplaceObject(old, new)
+    if ours is None:
+        if min_count(old.spec) is None:  # of another policy
+            return ReplaceObject(old, new)
+        return PatchSpec(old, {"schedulingPolicy": new.spec["schedulingPolicy"]})
+    least = _minima(ours)
+    if least.keys() != _minima(theirs or ()).keys():
+        return ReplaceObject(old, new)
+    # A patch replaces the list: fields that the API server has filled in must stay.
+    policies = {each["name"]: {"schedulingPolicy": each["schedulingPolicy"]} for each in ours}
+    return PatchSpec(
+        old, {"podGroupTemplates": [{**each, **policies[each["name"]]} for each in theirs or ()]}
+    )
 
 
 def pod_group_name(gang: Gang, attempt: int) -> str:
@@ -155,7 +209,7 @@ def resizing(jobset: JobSet, gangs: Gangs, jobs: Iterable[Job]) -> set[str]:
     return out
 
 
-def workload(jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
+def workload(api: NativeApi, jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
     """Return the ``Workload`` of a JobSet; ``None`` if it would have too many templates."""
     minima: dict[str, tuple[int, ReplicatedJob]] = {}
     for item in gangs.targets:
@@ -174,15 +228,20 @@ def workload(jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
             {"name": name, **_policy(least, item)} for name, (least, item) in minima.items()
         ],
     }
-    return DesiredObject(SchedulingWorkload, gangs.common_name, spec)
+    return DesiredObject(api.workload, gangs.common_name, spec)
 
 
 def pod_groups(
-    jobset: JobSet, gangs: Gangs, minima: Mapping[str, int], template_of: DesiredObject | None
+    api: NativeApi,
+    jobset: JobSet,
+    gangs: Gangs,
+    minima: Mapping[str, int],
+    template_of: DesiredObject | None,
 ) -> list[DesiredObject]:
     """Return the ``PodGroup`` of each gang.
 
     Args:
+        api: version of the objects.
         jobset: owner of the objects.
         gangs: its gangs.
         minima: minimum number of pods by name of a gang; 0 for no ``PodGroup``.
@@ -194,14 +253,15 @@ def pod_groups(
             continue
         spec: dict[str, Any] = _policy(minima[gang.name], item)
         if template_of is not None:
-            reference = {
-                "workloadName": template_of.name,
-                "podGroupTemplateName": _template_name(gangs, item),
-            }
-            spec["podGroupTemplateRef"] = {"workload": reference}
+            template = _template_name(gangs, item)
+            if api.alpha:
+                reference = {"workloadName": template_of.name, "podGroupTemplateName": template}
+                spec["podGroupTemplateRef"] = {"workload": reference}
+            else:
+                spec["workloadRef"] = {"workloadName": template_of.name, "templateName": template}
         name = pod_group_name(gang, jobset.status.restarts)
         labels = {keys.POD_GROUP_NAME: gang.name}
-        out[gang.name] = DesiredObject(SchedulingPodGroup, name, spec, labels)
+        out[gang.name] = DesiredObject(api.pod_group, name, spec, labels)
     return list(out.values())
 
 

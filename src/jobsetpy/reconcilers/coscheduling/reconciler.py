@@ -4,8 +4,8 @@ Decisions are made by ``reconcilers.coscheduling.plan``. A pod's event costs the
 any size and number: some counters, a comparison of its labels, and a reconcile only if they are
 wrong, the last gang became complete, the first one incomplete, or a pod needs a lower minimum.
 
-With the backend ``podgroup`` it also manages the API server's ``PodGroup`` objects. Pods that were
-created for the coscheduler are ungated when another backend is configured, because no other program
+With native gangs it also manages the API server's ``PodGroup`` objects. Pods that were created for
+the coscheduler are ungated when there is none and another backend is used, because no other program
 may do so.
 """
 
@@ -22,8 +22,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import NotFoundError
-from jobsetpy.reconcilers.coscheduling.backends import PODGROUP, SchedulerFields
-from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
+from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
+from jobsetpy.reconcilers.coscheduling.backends import LABELS
+from jobsetpy.reconcilers.coscheduling.native import patch_spec, replace_object
 from jobsetpy.reconcilers.coscheduling.plan import (
     Action,
     CoschedulingPlan,
@@ -34,12 +35,7 @@ from jobsetpy.reconcilers.coscheduling.plan import (
     plan_coscheduling,
     pod_fix,
 )
-from jobsetpy.reconcilers.coscheduling.pod_group_writer import (
-    PodGroupCaches,
-    replace_object,
-    wire_pod_groups,
-)
-from jobsetpy.reconcilers.coscheduling.pod_groups import ReplaceObject
+from jobsetpy.reconcilers.coscheduling.pod_groups import PatchSpec, ReplaceObject
 from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,
@@ -48,6 +44,7 @@ from jobsetpy.reconcilers.coscheduling.tally import (
     changed_gangs,
     gang_state,
 )
+from jobsetpy.reconcilers.execution import metrics
 from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
@@ -69,17 +66,12 @@ class CoschedulingSettings:
     Args:
         features: the feature gates.
         workers: maximum concurrent reconciles.
-        marks: scheduler fields of pods in gangs, if no coscheduler is watched.
-        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
-        not_served: reason for which pods only get labels, if more was requested; reported in
-            JobSets.
+        backend: observed schedulers of gangs; ``None`` for pods that only get labels.
     """
 
     features: Features = attrs.field(factory=Features)
     workers: int = 4
-    marks: SchedulerFields = attrs.field(factory=SchedulerFields)
-    coscheduler: CoschedulerWatch | None = None
-    not_served: str = ""
+    backend: BackendWatch | None = None
 
 
 def _jobset_of_open_pod(pod: ChildPod) -> Iterable[str]:
@@ -102,20 +94,13 @@ class CoschedulingReconciler:
     Args:
         caches: shared informers; pods with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
         settings: settings of the reconciler.
-        pod_groups: caches of ``PodGroup`` and ``Workload``, with the backend ``podgroup``.
     """
 
-    def __init__(
-        self,
-        caches: SharedCaches,
-        settings: CoschedulingSettings,
-        pod_groups: PodGroupCaches | None = None,
-    ) -> None:
+    def __init__(self, caches: SharedCaches, settings: CoschedulingSettings) -> None:
         self._client = caches.manager.client
         self._clock = caches.manager.clock
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
-        self._pod_groups = pod_groups
         self._settings = settings
         self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be checked, by name
         self._memory = Memories(GangMemory)
@@ -165,10 +150,8 @@ class CoschedulingReconciler:
     def _observe(self, key: rt.ObjectKey) -> ObservedGangs:
         jobset = self._status.latest(key)
         uid = "" if jobset is None else jobset.metadata.uid
-        caches, coscheduler = self._pod_groups, self._settings.coscheduler
-        marks, not_served = self._settings.marks, self._settings.not_served
-        if coscheduler is not None:
-            marks, not_served = coscheduler.marks, coscheduler.not_served
+        backend = self._settings.backend
+        metrics.coscheduling_backend(LABELS if backend is None else backend.marks.backend)
         return ObservedGangs(
             key=key,
             jobset=jobset,
@@ -178,11 +161,11 @@ class CoschedulingReconciler:
             suspects=self._suspects.pop(key, ()),
             pod=lambda name: self._pods.get(rt.ObjectKey(key.namespace, name)),
             pods=lambda: pods_labelled(self._pods, key),
-            pod_groups=None if caches is None else caches.pod_groups.by_index(rt.OWNER_UID, uid),
-            workloads=() if caches is None else caches.workloads.by_index(rt.OWNER_UID, uid),
+            native=None if backend is None else backend.native_objects(uid),
             features=self._settings.features,
-            backend=marks.backend,
-            not_served=not_served,
+            ungates=backend is None or backend.ungates,
+            scheduler="" if backend is None else backend.scheduler,
+            not_served="" if backend is None else backend.not_served,
         )
 
     def _counts(self, gang: GangKey) -> GangCounts:
@@ -214,6 +197,8 @@ class CoschedulingReconciler:
         async def act(action: Action) -> None:
             if isinstance(action, ReplaceObject):
                 await replace_object(self._client, jobset, action)
+            elif isinstance(action, PatchSpec):
+                await patch_spec(self._client, action)
             else:
                 meta = action.pod.metadata
                 where = meta.namespace, meta.name, meta.uid
@@ -243,14 +228,10 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     caches = SharedCaches(manager)
     caches.pods.add_index(OPEN_PODS)
     caches.pods.add_tally(GANGS)
-    pod_groups = None
     watches: list[rt.Watch[Any]] = []
-    if settings.coscheduler is not None:
-        watches.append(settings.coscheduler.watch(caches.jobsets.store))
-    if settings.marks.backend == PODGROUP:
-        pod_groups, more = wire_pod_groups(manager)
-        watches += more
-    reconciler = CoschedulingReconciler(caches, settings, pod_groups)
+    if settings.backend is not None:
+        watches = settings.backend.watches(caches.jobsets.store)
+    reconciler = CoschedulingReconciler(caches, settings)
     return caches.controller(
         "coscheduling",
         reconciler,

@@ -8,7 +8,9 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.meta import Condition, condition_true
 from jobsetpy.reconcilers.coscheduling.gangs import Gang
+from jobsetpy.reconcilers.coscheduling.pod_groups import DISRUPTED, SCHEDULED
 from jobsetpy.reconcilers.coscheduling.tally import GangCounts
 from jobsetpy.reconcilers.rules.conditions import WARNING, DesiredCondition
 
@@ -18,6 +20,9 @@ TELL_AFTER_S: Final = 1.0
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
 """Minimum and maximum interval between updates of the numbers, in seconds."""
+
+_MESSAGE: Final = 300
+"""Maximum number of characters of a scheduler's message."""
 
 NAMED: Final = 3
 """Maximum number of waiting gangs that are listed with their numbers."""
@@ -32,12 +37,14 @@ class GangStanding:
         left: number of pods that still have work together.
         minimum: number of pods that it needs now.
         counts: counters of its pods.
+        reported: conditions of its ``PodGroup``, set by the scheduler.
     """
 
     gang: Gang
     left: int
     minimum: int
     counts: GangCounts
+    reported: Sequence[Condition] = ()
 
     @property
     def complete(self) -> bool:
@@ -65,9 +72,23 @@ class GangStanding:
             return f"{self.minimum - counts.members} pods are missing"
         if counts.gated:
             return f"{counts.gated} are held by scheduling gates"
-        if counts.unschedulable:
-            return f"no node for {counts.unschedulable}"
-        return "being scheduled"
+        why = f"no node for {counts.unschedulable}" if counts.unschedulable else "being scheduled"
+        return why + self._reported()
+
+    def _reported(self) -> str:
+        """Return the scheduler's report about the whole gang."""
+        if self.disrupted is not None:
+            return f"; preempted as a whole: {self.disrupted.message}"
+        for each in self.reported:
+            if each.type == SCHEDULED and each.status == "False":
+                verb = "found no nodes" if each.reason == "Unschedulable" else "failed"
+                return f"; the scheduler {verb}: {each.message[:_MESSAGE]}"
+        return ""
+
+    @property
+    def disrupted(self) -> Condition | None:
+        """Condition of a gang that the scheduler removes for another one; ``None`` if it is not."""
+        return condition_true(tuple(self.reported), DISRUPTED)
 
 
 def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
@@ -82,19 +103,25 @@ def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
     )
 
 
-def bound(number: int) -> DesiredCondition:
-    """Return the condition when all gangs are complete."""
+def bound(number: int, scheduler: str = "") -> DesiredCondition:
+    """Return the condition when all gangs are complete.
+
+    Args:
+        number: number of gangs.
+        scheduler: scheduler of gangs; "" if none is known.
+    """
+    by = f" (by {scheduler})" if scheduler else ""
     return DesiredCondition(
         keys.COSCHEDULING_COMPLETED_CONDITION,
         True,
         keys.POD_GROUPS_BOUND_REASON,
-        "the group has its pods bound" if number == 1 else f"all {number} groups are bound",
+        ("the group has its pods bound" if number == 1 else f"all {number} groups are bound") + by,
     )
 
 
 def not_served(why: str) -> DesiredCondition:
     """Return the condition while no scheduler handles gangs as a unit."""
-    absent = why in {NO_COSCHEDULER, SILENT_COSCHEDULER}
+    absent = why.startswith((NO_SCHEDULER, SILENT_COSCHEDULER))
     return DesiredCondition(
         keys.COSCHEDULING_NOT_SERVED_CONDITION,
         True,
@@ -109,9 +136,15 @@ def next_pause(pause: float) -> float:
     return min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
 
 
-NO_COSCHEDULER: Final = (
-    "no coscheduler is installed, and coscheduling.backend names no other scheduler of groups "
-    "(coscheduling.backend): pods are labelled, and scheduled one by one"
+NO_SCHEDULER: Final = (
+    "the API server serves no PodGroup and Workload (scheduling.k8s.io, feature gate "
+    "GenericWorkload), no coscheduler is installed, and the manager's setting coscheduling.backend "
+    "names no other scheduler of groups: pods are labelled, and scheduled one by one"
+)
+NO_POD_GROUPS: Final = (
+    "the backend 'podgroup' of coscheduling needs PodGroup and Workload (scheduling.k8s.io, "
+    "feature gate GenericWorkload), and this API server does not serve them: pods are labelled, "
+    "and scheduled one by one"
 )
 SILENT_COSCHEDULER: Final = (
     "nothing has been heard of the coscheduler for a while: groups wait until there is one"

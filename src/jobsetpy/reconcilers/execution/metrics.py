@@ -49,6 +49,12 @@ _finished: Final = {
 }
 _named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
 
+_backend = REGISTRY.gauge(
+    "jobset_coscheduling_backend",
+    "Scheduler of groups that new Jobs are created for: podgroup (of kube-scheduler), coscheduler, "
+    "labels (none that is known); 1 for the current one",
+    "backend",
+)
 _restarts = REGISTRY.counter(
     "jobset_restarts_total",
     "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), job "
@@ -347,3 +353,9 @@ def in_place_spares(ready: int, exhausted: int) -> None:
     """Set the numbers of ready spares, and of Jobs that should have one and have none."""
     _ready_spares.set(ready)
     _exhausted_jobs.set(exhausted)
+
+
+def coscheduling_backend(current: str) -> None:
+    """Record the backend of coscheduling."""
+    for each in keys.COSCHEDULING_BACKENDS[1:]:
+        _backend.labels(each).set(each == current)

@@ -18,8 +18,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import ConflictError, TerminalError
+from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
-from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import CHILD_SELECTOR, SharedCaches
 from jobsetpy.reconcilers.execution.memory import Memories
@@ -58,8 +58,8 @@ class JobsSettings:
         agent_events_per_s: maximum number of agents notified per second by such writes, which also
             wait for the end of a restart in place; 0 for no limit.
         group_rbac: grant pods of a startup group the permission to watch their ConfigMap.
-        marks: scheduler fields of pods in gangs, if no coscheduler is watched.
-        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
+        marks: scheduler fields of pods in gangs, if no scheduler of gangs is watched.
+        backend: observed schedulers of gangs; ``None`` if none is watched.
         lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, for JobSets that
             set none; 0 for never.
         backoff: delay between restarts of all Jobs in quick succession.
@@ -71,7 +71,7 @@ class JobsSettings:
     agent_events_per_s: float = 5000.0
     group_rbac: bool = False
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
-    coscheduler: CoschedulerWatch | None = None
+    backend: BackendWatch | None = None
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
     lost: Callable[[rt.ObjectKey], bool] | None = None
@@ -140,7 +140,7 @@ class JobsReconciler:
         if jobset is None or wait_s > SOON_S:
             return ObservedJobSet(key=key, jobset=jobset, wait_s=wait_s)
         settings = self._settings
-        coscheduler = settings.coscheduler
+        backend = settings.backend
         return ObservedJobSet(
             key=key,
             jobset=jobset,
@@ -157,8 +157,8 @@ class JobsReconciler:
             ),
             features=settings.features,
             group_rbac=settings.group_rbac,
-            marks=settings.marks if coscheduler is None else coscheduler.marks,
-            queue_is_empty=coscheduler is not None and coscheduler.queue_is_empty,
+            marks=settings.marks if backend is None else backend.marks,
+            queue_is_empty=backend is not None and backend.queue_is_empty,
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
             backoff=settings.backoff,

@@ -7,6 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.scheduling import NATIVE_APIS
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields, marked
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.coscheduling.pod_groups import (
@@ -20,6 +21,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import builders
 
+BETA = NATIVE_APIS[1]
 COSCHEDULER, PODGROUP = SchedulerFields(backend="coscheduler"), SchedulerFields(backend="podgroup")
 OTHER = {"name": "example.com/quota"}
 MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
@@ -132,7 +134,7 @@ def test_pods_name_the_pod_groups_that_are_created(scope, restarts):
         for plan in builders(jobset, Features(), PODGROUP)
         for index in range(plan.replicated.replicas)
     }
-    expected = pod_groups(jobset, gangs, {g.name: g.min_available for g in gangs}, None)
+    expected = pod_groups(BETA, jobset, gangs, {g.name: g.min_available for g in gangs}, None)
     assert named == {each.name for each in expected}
     assert all(name.endswith(f"-{restarts}") for name in named)
     assert len(named) == {"JobSet": 1, "ReplicatedJob": 2, "Job": 3}[scope]
@@ -143,13 +145,16 @@ def test_pod_groups_and_workload_belong_to_their_jobset():
     high = replicated_job("b", 3, parallelism=4, pod_spec={"priorityClassName": "high"})
     jobset = make(replicated_job("a", 1), high, scope="Job", targets="b")
     gangs = gangs_of(jobset)
-    parent = workload(jobset, gangs)
+    parent = workload(BETA, jobset, gangs)
     minima = {gang.name: 2 for gang in gangs}
-    found = pod_groups(jobset, gangs, minima, parent)
+    found = pod_groups(BETA, jobset, gangs, minima, parent)
     assert len(found) == 3
     policy = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high"}
-    reference = {"workload": {"workloadName": parent.name, "podGroupTemplateName": "b"}}
-    assert found[0].spec == policy | {"podGroupTemplateRef": reference}
+    reference = {"workloadName": parent.name, "templateName": "b"}
+    assert found[0].spec == policy | {"workloadRef": reference}
+    (old, *_) = pod_groups(NATIVE_APIS[-1], jobset, gangs, minima, parent)
+    reference = {"workloadName": parent.name, "podGroupTemplateName": "b"}
+    assert old.spec == policy | {"podGroupTemplateRef": {"workload": reference}}
     assert [each["name"] for each in parent.spec["podGroupTemplates"]] == ["b"]
     assert parent.spec["podGroupTemplates"][0]["schedulingPolicy"]["gang"] == {"minCount": 4}
     for each in (found[0], parent):
@@ -162,7 +167,7 @@ def test_pod_groups_and_workload_belong_to_their_jobset():
 def test_workload_is_left_out_when_it_has_more_than_eight_templates(count, has_one):
     """PodGroups stand alone if there are more ReplicatedJobs."""
     jobset = make(*(replicated_job(f"r{n}") for n in range(count)), scope="ReplicatedJob")
-    assert (workload(jobset, gangs_of(jobset)) is not None) == has_one
+    assert (workload(BETA, jobset, gangs_of(jobset)) is not None) == has_one
 
 
 @pytest.mark.parametrize(
@@ -174,14 +179,14 @@ def test_nothing_is_created_for_replicated_jobs_without_pods(scope, titles, temp
     empty = (replicated_job("a", 0), replicated_job("b", parallelism=0))
     jobset = make(*empty, replicated_job("c", 2), scope=scope)
     gangs = gangs_of(jobset)
-    made = workload(jobset, gangs).spec["podGroupTemplates"]
+    made = workload(BETA, jobset, gangs).spec["podGroupTemplates"]
     assert [each["name"] for each in made] == templates
     by_title = {gang.title: gang.name for gang in gangs}
     everything = {gangs.of(item.name, at).name: 1 for item in gangs.targets for at in range(2)}
-    found = pod_groups(jobset, gangs, everything, None)
+    found = pod_groups(BETA, jobset, gangs, everything, None)
     assert [each.name for each in found] == [f"{by_title[title]}-0" for title in titles]
     without = make(*empty, scope=scope)
-    assert workload(without, gangs_of(without)) is None
+    assert workload(BETA, without, gangs_of(without)) is None
 
 
 def member(name, index, pods, backend="podgroup"):

@@ -11,7 +11,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.api.scheduling import NATIVE_APIS, SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER, GATE
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.coscheduling.plan import (
@@ -23,6 +23,7 @@ from jobsetpy.reconcilers.coscheduling.plan import (
     plan_coscheduling,
     pod_fix,
 )
+from jobsetpy.reconcilers.coscheduling.pod_groups import NativeObjects
 from jobsetpy.reconcilers.coscheduling.tally import GangCounts, GangKey, changed_gangs, gang_state
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.times import Now
@@ -37,6 +38,7 @@ from jobsetpy.testing.jobsets import (
 from support.model_kit import delay, reported
 
 KEY = ObjectKey("default", "test-js")
+BETA = NATIVE_APIS[1]
 WAITING, BOUND = keys.POD_GROUPS_WAITING_REASON, keys.POD_GROUPS_BOUND_REASON
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 
@@ -253,12 +255,11 @@ def test_pods_that_replace_lost_ones_wait_for_nodes_of_seats_only_when_workers_h
 
 
 @pytest.mark.parametrize(
-    ("backend", "node", "ungated"),
-    [("labels", "", True), (COSCHEDULER, "", False), ("labels", "n", False)],
+    ("ungates", "node", "ungated"), [(True, "", True), (False, "", False), (True, "n", False)]
 )
-def test_gate_is_removed_when_no_coscheduler_is_in_charge(backend, node, ungated):
+def test_gate_is_removed_when_no_coscheduler_is_in_charge(ungates, node, ungated):
     """No other program would remove it."""
-    gangs = Gangs(backend=backend)
+    gangs = Gangs(ungates=ungates)
     gangs.set_pod(
         "0-0",
         node=node,
@@ -275,7 +276,7 @@ def test_waiting_condition_is_cleared_when_the_jobset_ends_or_is_suspended(finis
     """The objects of a JobSet that ended are deleted, those of a suspended one stay."""
     stored = [decoded(SchedulingPodGroup, {"metadata": {"name": "g"}})]
     workloads = [decoded(SchedulingWorkload, {"metadata": {"name": "w"}})]
-    gangs = Gangs(pod_groups=stored, workloads=workloads)
+    gangs = Gangs(native=NativeObjects(BETA, stored, workloads))
     gangs.plan()
     assert reported(gangs.plan(1)) == [WAITING]
     if finished:
@@ -293,7 +294,7 @@ def test_waiting_condition_is_cleared_when_the_jobset_ends_or_is_suspended(finis
 
 def test_objects_are_created_one_kind_after_the_other():
     """The workload comes before the groups that name it, and pods are fixed last."""
-    gangs = Gangs("Job", pod_groups=(), workloads=())
+    gangs = Gangs("Job", native=NativeObjects(BETA))
     gangs.set_pod("0-0", minimum="9")
     workloads, groups, fixes = gangs.plan().stages
     assert [change.new.kind for change in workloads] == [SchedulingWorkload]
@@ -303,11 +304,11 @@ def test_objects_are_created_one_kind_after_the_other():
 
 def test_pod_group_is_replaced_when_it_has_no_minimum():
     """Its policy may be another one, for which the API server stores no minimum."""
-    gangs = Gangs(pod_groups=(), workloads=())
+    gangs = Gangs(native=NativeObjects(BETA))
     _, (change,), _ = gangs.plan().stages
     other = {"metadata": {"name": change.new.name}, "spec": {"schedulingPolicy": {"basic": {}}}}
     stored = decoded(SchedulingPodGroup, other)
-    _, (replaced,), _ = gangs.plan(pod_groups=(stored,)).stages
+    _, (replaced,), _ = gangs.plan(native=NativeObjects(BETA, (stored,))).stages
     assert (replaced.old, replaced.new) == (stored, change.new)
 
 
@@ -345,12 +346,12 @@ def test_condition_says_that_gangs_are_not_served():
 
 def test_all_pods_are_checked_when_the_backend_changes():
     """A coscheduler that was uninstalled removes no gates."""
-    gangs = Gangs(backend=COSCHEDULER)
+    gangs = Gangs(ungates=False)
     for name in ALL:
         notes = {keys.COSCHEDULING_BACKEND_ANNOTATION: COSCHEDULER}
         gangs.set_pod(name, metadata={"annotations": notes}, status={"conditions": [GATED]})
     assert gangs.plan().fixed == []
-    assert gangs.plan(1, backend="labels").fixed == list(ALL)
+    assert gangs.plan(1, ungates=True).fixed == list(ALL)
 
 
 def test_memory_is_dropped_when_another_jobset_has_the_name():

@@ -6,9 +6,13 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.api.scheduling import POD_GROUP_FINALIZER, SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.api.scheduling import (
+    NATIVE_APIS,
+    POD_GROUP_FINALIZER,
+    SchedulingPodGroup,
+    SchedulingWorkload,
+)
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
-from jobsetpy.reconcilers.coscheduling.reconciler import CoschedulingSettings
 from jobsetpy.testing.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
@@ -22,14 +26,27 @@ OTHER = {"name": "example.com/quota"}
 @pytest.fixture
 def served(rig):
     """Return a rig whose API server serves PodGroups and Workloads."""
-    rig.world.register(POD_GROUPS)
-    rig.world.register(WORKLOADS)
+    serve(rig, "v1beta1")
     return rig
 
 
-def manager(rig, marks, **more):
+@pytest.fixture
+def alpha(rig):
+    """Return a rig whose API server serves only the oldest version."""
+    serve(rig, "v1alpha2")
+    return rig
+
+
+def serve(rig, version):
+    """Serve PodGroups and Workloads in this version."""
+    api = next(each for each in NATIVE_APIS if each.version == version)
+    rig.world.register(api.pod_group)
+    rig.world.register(api.workload)
+
+
+def manager(rig, marks):
     """Return a manager with this backend."""
-    return rig.manager(gangs=CoschedulingSettings(marks=marks, **more), marks=marks)
+    return rig.manager(watched=marks)
 
 
 async def begin(rig, *jobs, scope="JobSet", **spec):
@@ -95,18 +112,88 @@ async def test_pod_groups_are_created_and_deleted_with_their_jobset(served):
         assert served.world.list(POD_GROUPS) == served.world.list(WORKLOADS) == []
 
 
-async def test_pod_group_is_replaced_when_its_minimum_changes(served):
-    """The new one has the same name, although pods delay the deletion of the old one."""
+@pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha2"])
+async def test_pod_group_has_the_minimum_when_it_changes(rig, version):
+    """It is patched; in the alpha version it is replaced by one of the same name, despite its pods."""
+    serve(rig, version)
+    async with manager(rig, PODGROUP):
+        await begin(rig)
+        before = protect(rig)
+        notes = {keys.COSCHEDULING_MIN_ANNOTATION: "3"}
+        rig.world.patch(JobSet, "test-js", {"metadata": {"annotations": notes}})
+        await rig.settle(2)
+        assert minima(rig) == {"0": 3}
+        assert (protect(rig) == before) == (version != "v1alpha2")
+        (parent,) = rig.world.list(WORKLOADS)
+        assert parent["apiVersion"] == f"scheduling.k8s.io/{version}"
+        assert parent["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+
+async def test_gangs_become_native_when_the_control_plane_is_upgraded(rig):
+    """The manager notices it; Jobs that are running keep the backend that they were created for."""
+    async with rig.manager(watched=SchedulerFields()):
+        await begin(rig)
+        assert native_jobs(rig) == [False, False]
+        serve(rig, "v1beta1")
+        await rig.settle(15)
+        rig.world.delete("jobs", "test-js-w-0")
+        await rig.settle(2)
+        assert native_jobs(rig) == [True, False]
+        (group,) = rig.world.list(POD_GROUPS)
+        assert group["apiVersion"] == "scheduling.k8s.io/v1beta1"
+
+
+async def test_gangs_fall_back_when_the_api_server_no_longer_serves_them(served):
+    """JobSets report it, new Jobs get only labels, and nothing is written in vain."""
+    async with served.manager(watched=SchedulerFields()):
+        await begin(served)
+        assert native_jobs(served) == [True, True]
+        for resource in ("podgroups", "workloads"):
+            served.faults.status(404, resource=resource)
+            served.faults.end_watches(resource=resource)
+        await served.settle(2)
+        assert [event[1][:40] for event in served.events(keys.NO_COSCHEDULER_REASON)] == [
+            "the API server serves no PodGroup and Wo"
+        ]
+        served.world.delete("jobs", "test-js-w-0")
+        await served.settle(2)
+        assert native_jobs(served) == [False, True]
+        before = writes(served)
+        await served.settle(60)
+        assert writes(served) == before
+
+
+async def test_report_of_the_scheduler_is_shown(served):
+    """Its reason is part of the condition, and the preemption of a gang is an event."""
     async with manager(served, PODGROUP):
         await begin(served)
-        before = protect(served)
-        notes = {keys.COSCHEDULING_MIN_ANNOTATION: "3"}
-        served.world.patch(JobSet, "test-js", {"metadata": {"annotations": notes}})
-        await served.settle(2)
-        assert minima(served) == {"0": 3}
-        assert protect(served).isdisjoint(before)
-        (parent,) = served.world.list(WORKLOADS)
-        assert parent["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"]["minCount"] == 3
+        served.make_pods()
+        (group,) = served.world.list(POD_GROUPS)
+        scheduled = {"type": "PodGroupInitiallyScheduled", "status": "False"}
+        scheduled |= {"reason": "Unschedulable", "message": "0/1 nodes are available"}
+        set_conditions(served, group, scheduled)
+        await served.settle(20)
+        (condition,) = served.status()["conditions"]
+        assert "the scheduler found no nodes: 0/1 nodes are available" in condition["message"]
+        preempted = {"type": "DisruptionTarget", "status": "True", "message": "for default/other"}
+        set_conditions(served, group, {**preempted, "reason": "PreemptionByScheduler"})
+        await served.settle(1)
+        (event,) = served.events(keys.POD_GROUP_DISRUPTED_REASON)
+        assert event[1] == "the group is preempted as a whole: for default/other"
+
+
+def set_conditions(rig, group, *conditions):
+    """Set the conditions of a PodGroup, as the scheduler does."""
+    times = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    rig.world.set_status(
+        POD_GROUPS, group["metadata"]["name"], conditions=[each | times for each in conditions]
+    )
+
+
+def native_jobs(rig):
+    """Return for each Job whether its pods name a PodGroup."""
+    jobs = sorted(rig.world.list("jobs"), key=lambda job: job["metadata"]["name"])
+    return ["schedulingGroup" in job["spec"]["template"]["spec"] for job in jobs]
 
 
 async def test_pod_group_keeps_its_minimum_until_its_gang_loses_a_pod(served):
@@ -114,8 +201,7 @@ async def test_pod_group_keeps_its_minimum_until_its_gang_loses_a_pod(served):
     spares = {"annotations": {keys.IN_PLACE_SPARES_ANNOTATION: "1"}}
     job = replicated_job("w", 1, parallelism=3, pod_metadata=spares)
     policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
-    settings = CoschedulingSettings(marks=PODGROUP)
-    async with served.manager(gangs=settings, marks=PODGROUP, epochs=False):
+    async with served.manager(watched=PODGROUP, epochs=False):
         await begin(served, job, failurePolicy=policy)
         names = bound_pods(served)
         await served.settle(1)
@@ -144,19 +230,19 @@ async def test_pod_group_keeps_its_minimum_when_pods_succeed(served):
         assert (minima(served), writes(served)) == ({"0": 3}, before)
 
 
-async def test_pod_group_is_absent_until_its_jobs_are_resized(served):
+async def test_pod_group_is_absent_until_its_jobs_are_resized(alpha):
     """The API server refuses to resize them as long as the group exists."""
-    async with manager(served, PODGROUP):
-        await begin(served)
-        protect(served)
-        refuse = served.faults.status(403, verb="patch", resource="jobs")
-        served.change(replicatedJobs=[replicated_job("w", 2, parallelism=3)])
-        await served.settle(1)
-        assert minima(served) == {}
+    async with manager(alpha, PODGROUP):
+        await begin(alpha)
+        protect(alpha)
+        refuse = alpha.faults.status(403, verb="patch", resource="jobs")
+        alpha.change(replicatedJobs=[replicated_job("w", 2, parallelism=3)])
+        await alpha.settle(1)
+        assert minima(alpha) == {}
         refuse.lift()
-        await served.settle(60)
-        assert {job["spec"]["parallelism"] for job in served.world.list("jobs")} == {3}
-        assert minima(served) == {"0": 6}
+        await alpha.settle(60)
+        assert {job["spec"]["parallelism"] for job in alpha.world.list("jobs")} == {3}
+        assert minima(alpha) == {"0": 6}
 
 
 async def test_each_attempt_has_its_own_pod_group(served):
@@ -262,10 +348,10 @@ async def test_gates_that_others_add_to_labelled_pods_stay(rig):
 
 
 async def test_jobset_reports_that_its_gangs_are_not_served(rig):
-    """Once for each JobSet with coscheduling."""
-    async with manager(rig, SchedulerFields(), not_served="no scheduler serves them"):
+    """Once for each JobSet with coscheduling, when the configured backend does not exist."""
+    async with manager(rig, PODGROUP):
         await begin(rig)
         rig.touch()
         await rig.settle(5)
         (event,) = rig.events(keys.POD_GROUPS_NOT_SERVED_REASON)
-        assert event[1] == "no scheduler serves them"
+        assert "this API server does not serve them" in event[1]

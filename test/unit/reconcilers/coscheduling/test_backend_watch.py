@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.coscheduling.backend_watch import SILENT_S
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
-from jobsetpy.reconcilers.coscheduling.coscheduler_watch import SILENT_S
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
 from jobsetpy.testing.jobsets import replicated_job
 

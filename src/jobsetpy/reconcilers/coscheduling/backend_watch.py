@@ -1,0 +1,169 @@
+"""Backend of gangs at this moment: what the configuration requests and the cluster has.
+
+With ``auto``: native gangs if the API server serves ``PodGroup``, else the coscheduler if one is
+installed, else labels. With ``podgroup``, labels are the fallback. Both can change while a manager
+runs: the control plane is upgraded, a coscheduler is installed or removed.
+
+A coscheduler publishes the state of its queue in a Lease. The Lease exists as long as it is
+installed, and its content counts as long as it is renewed. Its age at the start of a manager is
+unknown, because clocks may differ: so it counts only after the first observed renewal. Each replica
+of a manager watches it; its webhooks need it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock
+from jobsetpy.api import keys
+from jobsetpy.api.coordination import Lease
+from jobsetpy.reconcilers.coscheduling import status as messages
+from jobsetpy.reconcilers.coscheduling.backends import (
+    AUTO,
+    COSCHEDULER,
+    LABELS,
+    PODGROUP,
+    SchedulerFields,
+)
+from jobsetpy.reconcilers.coscheduling.native import NativeWatch
+from jobsetpy.reconcilers.coscheduling.pod_groups import NativeObjects
+from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
+
+SILENT_S: Final = 60.0
+"""Time in seconds without renewals after which JobSets report that the coscheduler is missing."""
+
+
+class BackendWatch:
+    """Observer of the schedulers of gangs.
+
+    Args:
+        manager: not started yet.
+        namespace: namespace of the coscheduler; ``None`` if none is watched.
+        marks: configured scheduler fields of pods in gangs.
+        native: observer of the API server's gangs; ``None`` if they are not watched.
+        unseen: reason for which a backend cannot be seen; reported where it would be needed.
+    """
+
+    def __init__(
+        self,
+        manager: rt.Manager,
+        namespace: str | None,
+        marks: SchedulerFields,
+        native: NativeWatch | None = None,
+        unseen: str = "",
+    ) -> None:
+        self.leases: rt.SharedInformer[Lease] | None = None
+        if namespace is not None:
+            only = f"metadata.name={keys.COSCHEDULER_LEASE}"
+            self.leases = manager.informer(Lease, namespace=namespace, field_selector=only)
+            self.leases.add_handler(self)
+        self._native = native
+        self._clock: Clock = manager.clock
+        self._asked = marks
+        self._unseen = unseen
+        self._state: QueueState | None = None
+        self._counts_until = 0.0
+        self._heard: float | None = None
+
+    @property
+    def marks(self) -> SchedulerFields:
+        """Current scheduler fields of pods in gangs."""
+        native = self._native is not None and self._native.api is not None
+        return self._asked.resolved(self._state, native=native)
+
+    @property
+    def marks_of_others(self) -> SchedulerFields:
+        """Current scheduler fields of pods that only have labels: never ``PodGroup``."""
+        return self._asked.resolved(self._state)
+
+    @property
+    def ungates(self) -> bool:
+        """Return whether gates of the coscheduler are removed: no coscheduler would do so."""
+        return self._state is None and self.marks.backend != COSCHEDULER
+
+    @property
+    def scheduler(self) -> str:
+        """Scheduler of gangs, for users; "" if there is none that is known."""
+        backend = self.marks.backend
+        if backend == PODGROUP and self._native is not None and self._native.api is not None:
+            return f"kube-scheduler, {self._native.api.pod_group.RESOURCE.api_version}"
+        return "the coscheduler" if backend == COSCHEDULER else ""
+
+    @property
+    def not_served(self) -> str:
+        """Reason for which gangs are not scheduled; "" if they are, as far as is known."""
+        backend = self.marks.backend
+        if backend == LABELS and self._asked.backend != LABELS:
+            missing = {AUTO: messages.NO_SCHEDULER, PODGROUP: messages.NO_POD_GROUPS}
+            return missing[self._asked.backend] + (f" ({self._unseen})" if self._unseen else "")
+        if backend != COSCHEDULER:
+            return ""
+        now = self._clock.monotonic()
+        if self._heard is None:
+            self._heard = now
+        return messages.SILENT_COSCHEDULER if now - self._heard > SILENT_S else ""
+
+    @property
+    def queue_is_empty(self) -> bool:
+        """Return whether a live coscheduler has an empty queue, so that pods need no gate."""
+        if self._asked.always_gate or self._clock.monotonic() >= self._counts_until:
+            return False
+        return self._state is not None and not self._state.waiting
+
+    def native_objects(self, uid: str) -> NativeObjects | None:
+        """Return the native objects of a JobSet; ``None`` if gangs are not native."""
+        if self._native is None or self.marks.backend != PODGROUP:
+            return None
+        return self._native.objects_of(uid)
+
+    def watches(self, jobsets: rt.Store) -> list[rt.Watch[Any]]:  # type: ignore[type-arg]
+        """Return watches that queue JobSets with gangs when a coscheduler appears or goes."""
+        out = [] if self._native is None else self._native.watches()
+        if self.leases is not None:
+            out.append(rt.Watch[Any](self.leases, _all_with_groups(jobsets)))
+        return out
+
+    # -- the Lease, as an informer's handler --------------------------------------------------
+
+    def on_add(self, obj: Lease, *, initial: bool) -> None:
+        """Handle the creation of the Lease."""
+        self._see(obj, renewed=not initial)
+
+    def on_update(self, old: Lease, new: Lease) -> None:
+        """Handle a renewal or another change."""
+        self._see(new, renewed=old.spec.renew_time != new.spec.renew_time)
+
+    def on_delete(self, obj: Lease, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
+        """Handle the removal of the coscheduler."""
+        self._state, self._counts_until = None, 0.0
+
+    def _see(self, lease: Lease, *, renewed: bool) -> None:
+        self._state = _state(lease)
+        if renewed or self._heard is None:
+            self._heard = self._clock.monotonic()
+        if renewed:
+            lasts_s = lease.spec.lease_duration_seconds or 0
+            self._counts_until = self._clock.monotonic() + lasts_s
+
+
+def _state(lease: Lease | None) -> QueueState | None:
+    if lease is None:
+        return None
+    return queue_state(lease.metadata.annotations.get(keys.COSCHEDULER_QUEUE_ANNOTATION, ""))
+
+
+def _all_with_groups(
+    jobsets: rt.Store,  # type: ignore[type-arg]
+) -> Callable[[rt.Event[Lease]], Iterable[rt.Request]]:
+    def requests(event: rt.Event[Lease]) -> Iterable[rt.Request]:
+        if (_state(event.old) is None) == (_state(event.new) is None):
+            return ()
+        return [
+            rt.Request(each.metadata.key)
+            for each in jobsets.list()
+            if keys.COSCHEDULING_ANNOTATION in each.metadata.annotations
+        ]
+
+    return requests
