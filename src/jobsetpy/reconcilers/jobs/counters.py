@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJobStatus
+from jobsetpy.api.meta import condition_true
 from jobsetpy.reconcilers.rules.buckets import Buckets
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import pods_at_once, pods_of, replicated_job_of
@@ -26,6 +27,15 @@ def lacks_pods(job: Job) -> bool:
         return False
     wanted = pods_at_once(spec.parallelism, spec.completions, status.succeeded)
     return status.active + (status.terminating or 0) < wanted
+
+
+def _fails_with_pods(job: Job) -> bool:
+    """Return whether a Job is about to fail and its last pods still end.
+
+    Such a Job counts as active: its containers run, and it has not failed until all have ended.
+    """
+    ends = condition_true(job.status.conditions, "FailureTarget") is not None
+    return ends and bool(job.status.terminating)
 
 
 def ready_pods(jobset: JobSet, jobs: Iterable[Job]) -> str:
@@ -52,7 +62,7 @@ def replicated_job_statuses(
     for job in buckets.active:
         name = replicated_job_of(job)
         ready[name] += is_ready(job)
-        active[name] += job.status.active > 0
+        active[name] += job.status.active > 0 or _fails_with_pods(job)
         suspended[name] += job.spec.suspend is True
     succeeded = Counter(map(replicated_job_of, buckets.successful))
     failed = Counter(map(replicated_job_of, buckets.failed))
