@@ -37,6 +37,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.effective import (
     contradictions,
     fill,
     refill,
+    with_sources,
 )
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.restart_in_place.validation.agents import (
@@ -160,7 +161,7 @@ class JobSetHandlers:
                 limit_ranges=limit_ranges,
             )
             if injected.problems:
-                return invalid_jobset(request.object, injected.problems)
+                return invalid_jobset(jobset, injected.problems)
             jobset, patch = injected.jobset, [*patch, *injected.patch]
         patch = [*patch, *default_jobset(jobset)]
         return Answer(patch=patch, warnings=[*map(str, warned), *map(str, filled.warnings)])
@@ -379,7 +380,8 @@ def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
 
 def invalid_jobset(jobset: Json, problems: Sequence[FieldError]) -> Answer:
     """Return a 422 with one cause per problem."""
-    causes = [cause(each.cause, each.message, each.field) for each in problems]
+    found = with_sources(jobset, problems)
+    causes = [cause(each.cause, each.message, each.field) for each in found]
     return review.invalid(JobSet.RESOURCE, text(child(jobset, "metadata"), "name"), causes)
 
 

@@ -368,6 +368,19 @@ async def test_jobset_gets_the_settings_of_its_namespace_when_it_is_created(serv
     assert [each.split(": ")[1] for each in answer.warnings] == ["ignored"]
 
 
+async def test_error_says_who_has_set_an_annotation_when_its_user_has_not(server):
+    """Here the namespace asks for as many spares as the JobSet has pods."""
+    notes = {keys.IN_PLACE_SPARES_ANNOTATION: "1", keys.IN_PLACE_PROCESSES_ANNOTATION: "1"}
+    await server.client().create(Namespace, "", {"metadata": {"name": "ns", "annotations": notes}})
+    body = annotated("supervisor", ["true"])
+    handlers = JobSetHandlers(server.client(), WebhookSettings(agent_image="i"))
+    stored = json_patch(body, (await handlers.mutate(create(body))).patch)
+    (cause,) = (await handlers.validate(create(stored))).status["details"]["causes"]
+
+    assert cause["field"] == f"metadata.annotations[{keys.IN_PLACE_SPARES_ANNOTATION}]"
+    assert cause["message"].endswith("(set by: namespace)")
+
+
 async def test_jobset_is_refused_when_the_account_of_its_agents_is_missing(server):
     """No pod would ever be created; the error says how to create the account."""
     settings = WebhookSettings(agent_image="i")

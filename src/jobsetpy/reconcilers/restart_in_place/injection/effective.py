@@ -10,7 +10,7 @@ and the tool that applies it again and again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -172,6 +172,16 @@ def sources_of(notes: Json) -> dict[str, str]:
         found.update(dict.fromkeys((f"{PREFIX}{name}" for name in names.split(",")), source))
     known = (FAST, NAMESPACE, CLUSTER, ENFORCED)  # a user may write anything
     return {name: each for name, each in found.items() if name in DEFAULTABLE and each in known}
+
+
+def with_sources(jobset: Json, problems: Sequence[FieldError]) -> list[FieldError]:
+    """Return errors that say who has set an annotation which the user did not write."""
+    notes = child(jobset, "metadata", "annotations")
+    clauses = {note_field(name): f" (set by: {each})" for name, each in sources_of(notes).items()}
+    return [
+        attrs.evolve(each, message=f"{each.message}{clauses.get(each.field, '')}")
+        for each in problems
+    ]
 
 
 def _written(sources: Mapping[str, str]) -> str:
