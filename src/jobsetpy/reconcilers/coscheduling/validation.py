@@ -64,6 +64,7 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     return [
         *_minima(notes, targets, scope),
         *_reserved(targets),
+        *_own_gangs(targets),
         *_placement(notes, targets),
         *_spares(notes, targets, scope),
         *(_order(spec, targets) if scope == JOBSET else ()),
@@ -85,7 +86,9 @@ def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
     if keys.COSCHEDULING_ANNOTATION not in after or problems:
         return problems
     # No upper bound of the minimum: a gang that is smaller than it needs all of its pods.
-    return _reserved(_target_jobs(after, child(new, "spec")))
+    targets = _target_jobs(after, child(new, "spec"))
+    known = _own_gangs(_target_jobs(after, child(old, "spec")))
+    return [*_reserved(targets), *(each for each in _own_gangs(targets) if each not in known)]
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
@@ -162,6 +165,20 @@ def _reserved(targets: list[tuple[int, Json]]) -> list[FieldError]:
         for at, job in targets
         for label in LABELS
         if label in child(job_spec(job), "template", "metadata", "labels")
+    ]
+
+
+def _own_gangs(targets: list[tuple[int, Json]]) -> list[FieldError]:
+    """Reject templates with a gang of their own."""
+    why = f"excludes {keys.COSCHEDULING_ANNOTATION}: a pod belongs to one group"
+    return [
+        forbidden(f"spec.replicatedJobs[{at}].template.spec.{path}", why)
+        for at, job in targets
+        for path, holder in (
+            ("scheduling", job_spec(job)),
+            ("template.spec.schedulingGroup", child(job_spec(job), "template", "spec")),
+        )
+        if holder.get(path.rpartition(".")[2]) is not None
     ]
 
 

@@ -20,11 +20,11 @@ TOPOLOGY, SELECTOR = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION, keys.NODE_SELECTOR_ANNO
 TEMPLATE = "spec.replicatedJobs[{}].template"
 
 
-def job(name, *, notes=None, labels=None, pod=None, depends=None, pods=2):
+def job(name, *, notes=None, labels=None, pod=None, depends=None, pods=2, **job_spec):
     """Return a ReplicatedJob with 2 Jobs of ``pods`` pods."""
     template = {"metadata": {"labels": labels or {}}}
     template["spec"] = {"containers": [{"name": "c", "image": "i"}], **(pod or {})}
-    spec = {"completionMode": "Indexed", "parallelism": pods, "completions": pods}
+    spec = {"completionMode": "Indexed", "parallelism": pods, "completions": pods, **job_spec}
     template = {"metadata": {"annotations": notes or {}}, "spec": {**spec, "template": template}}
     out = {"name": name, "groupName": "default", "replicas": 2, "template": template}
     if depends:
@@ -77,6 +77,13 @@ def note(name, path=""):
             [f"{TEMPLATE.format(0)}.spec.template.metadata.labels[{LABELS[0]}]"],
         ),
         (make({SCOPE: "Job", TARGETS: "b"}, job("a", labels={LABELS[0]: "mine"}), job("b")), []),
+        (
+            make({SCOPE: "Job"}, job("a", pod={"schedulingGroup": {"podGroupName": "g"}})),
+            [f"{TEMPLATE.format(0)}.spec.template.spec.schedulingGroup"],
+        ),
+        (make({SCOPE: "Job"}, job("a", scheduling={})), [f"{TEMPLATE.format(0)}.spec.scheduling"]),
+        (make({SCOPE: "Job", TARGETS: "b"}, job("a", scheduling={}), job("b")), []),
+        (make({}, job("a", scheduling={})), []),
         (make({SCOPE: "Job", TOPOLOGY: "rack"}, job("a")), [note(TOPOLOGY)]),
         (make({SCOPE: "Job", TOPOLOGY: "rack", SELECTOR: "true"}, job("a")), []),
         (make({SCOPE: "Job", TOPOLOGY: "rack"}, job("a", pods=1)), []),
@@ -153,6 +160,15 @@ def test_only_new_jobsets_are_refused_when_the_feature_gate_is_disabled():
 def test_update_may_change_the_minimum_but_not_the_gangs(before, after, fields):
     """Pods are in their gangs already."""
     assert [p.field for p in validate_update(make(before), make(after))] == fields
+
+
+def test_gang_of_a_template_is_refused_on_update_only_when_it_is_new():
+    """A JobSet that was created with both can still be changed."""
+    old, new = make({SCOPE: "Job"}), make({SCOPE: "Job"}, job("a", scheduling={}), job("b"))
+    old["spec"]["suspend"] = new["spec"]["suspend"] = True
+    found = [[p.field for p in validate_update(each, new)] for each in (old, new)]
+    # Such a change is immutable anyway, also while the JobSet is suspended.
+    assert found == [["spec.replicatedJobs", f"{TEMPLATE.format(0)}.spec.scheduling"], []]
 
 
 def test_labels_of_gangs_are_refused_in_templates_of_a_suspended_jobset():
