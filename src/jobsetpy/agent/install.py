@@ -47,6 +47,10 @@ LATER: Final = (
         "jobsetpy.agent.supervisor.health",
         "jobsetpy.agent.supervisor.heartbeats.ring",
         "jobsetpy.agent.supervisor.heartbeats.self_fence",
+        "jobsetpy.agent.supervisor.heartbeats.part",
+        "jobsetpy.agent.supervisor.spare_pod",
+        "jobsetpy.agent.supervisor.standby.starter",
+        "jobsetpy.agent.supervisor.startup_group",
     ),
 )
 """Modules that the supervisor imports late or only when something fails."""

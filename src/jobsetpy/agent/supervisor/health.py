@@ -27,23 +27,28 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.part import Part, Services, Then
 from jobsetpy.agent.supervisor.standby.last_words import printable
 from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.processes import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
-    Processes,
 )
-from jobsetpy.agent.supervisor.worker.settings import seconds_of
+from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT, seconds_of
+from jobsetpy.api import keys
+
+if TYPE_CHECKING:
+    from jobsetpy.aio import Supervisor as Tasks
 
 DEFAULT_SECONDS: Final = 2.0
 DEFAULT_INTERVAL_S: Final = 60.0
+LAST_REPORT_S: Final = 1.0
+"""Maximum time in seconds for the report of a pod that its machine is unfit, before it ends."""
 JITTER: Final = 0.25
 """Maximum part of the interval by which a check of a parked pod comes earlier or later: the spares
 of a group use devices and file systems that they share at different times."""
@@ -87,39 +92,35 @@ def load(environ: Mapping[str, str]) -> HealthRules:
     return HealthRules(command=command, seconds=seconds, interval_s=interval_s)
 
 
-class Health:
+class Health(Part):
     """Checks with the health command: one for each report, and more while the pod is parked.
 
     Args:
-        processes: runs the command, aside from the worker.
+        services: what the supervisor's parts share; the command runs aside from the worker.
         environ: its environment.
         rules: the user's settings.
-        log: log for failures.
         is_parked: returns True while the pod has reported and has no seat.
-        on_unfit: called with the reason once the time is over, at most once.
     """
 
     def __init__(
         self,
-        processes: Processes,
+        services: Services,
         environ: Mapping[bytes, bytes],
         rules: HealthRules,
         *,
-        log: Log,
         is_parked: Callable[[], bool],
-        on_unfit: Callable[[str], None],
     ) -> None:
-        self._processes = processes
+        self._services = services
+        self._processes = services.processes
         self._environ = environ
         self._runs = 0
         self._rules = rules
-        self._log = log
+        self._log = services.log
         self._is_parked = is_parked
-        self._on_unfit = on_unfit
         self._fit = False
         self._usable = True
         self._closed = False
-        self._then: list[Callable[[], None]] = []
+        self._then: list[Then] = []
         self._deadline, self._next, self._watch = Timer(), Timer(), Timer()
         self._pause = FIRST_PAUSE_S
         self._pid = 0
@@ -127,12 +128,24 @@ class Health:
         self._output = b""
         self._result: dict[str, object] = {}
 
-    def begin(self) -> None:
-        """Start a check: the worker is about to stop, or the pod has just started."""
+    def begin(self, tasks: Tasks) -> None:  # noqa: ARG002 - timers and processes serve
+        """Start a check: the pod has just started."""
+        self._check()
+
+    def worker_killed(self) -> None:
+        """Start a check, in parallel with the end of the last processes."""
+        self._check()
+
+    def epoch_over(self) -> None:
+        """Start a check while the worker stops; what waits for one is outdated."""
+        self._then.clear()
+        self._check()
+
+    def _check(self) -> None:
         if not self._closed and not self._fit and not self._pid and not self._next.runs:
             self._run()
 
-    def when_fit(self, then: Callable[[], None]) -> None:
+    def before_report(self, then: Then) -> None:
         """Call ``then`` once the check has succeeded; nothing of the worker is left."""
         if self._closed:
             return
@@ -141,9 +154,20 @@ class Health:
             self._finish()
         elif not self._deadline.runs:
             self._deadline.start(self._rules.seconds, self._over)
-            self.begin()
+            self._check()
 
-    def watch(self) -> None:
+    def before_lift(self, epoch: int, then: Then) -> None:  # noqa: ARG002 - any epoch
+        """Call ``then`` after the callbacks that wait for a check, or immediately if none does.
+
+        One may run although the epoch is reported: an earlier run of the pod may have done that,
+        and a spare is checked at intervals.
+        """
+        if self._then:
+            self._then.append(then)
+        elif not self._closed:
+            then()
+
+    def parked(self) -> None:
         """Check again after an interval, and so on, as long as the pod is parked."""
         self._watch.cancel()
         if not self._closed and self._usable and self._rules.interval_s and self._is_parked():
@@ -153,18 +177,7 @@ class Health:
     def _check_parked(self) -> None:
         # A pod that is about to report has a check of its own, and is parked again after it.
         if self._is_parked() and not self._then:
-            self.when_fit(self.watch)
-
-    def after(self, then: Callable[[], None]) -> None:
-        """Call ``then`` after the callbacks that wait for a check, or immediately if none does."""
-        if self._then:
-            self._then.append(then)
-        elif not self._closed:
-            then()
-
-    def forget(self) -> None:
-        """Forget the callbacks that wait: what they would do is outdated. The check continues."""
-        self._then.clear()
+            self.before_report(self.parked)
 
     def close(self) -> None:
         """Kill the command and start no other: the pod ends."""
@@ -275,7 +288,16 @@ class Health:
         )
         self.close()
         why = self._result.get("why") or f"exit code {self._result['exit_code']}"
-        self._on_unfit(": ".join(filter(None, (str(why), str(self._result.get("said", ""))))))
+        self._report_unfit(": ".join(filter(None, (str(why), str(self._result.get("said", ""))))))
+
+    def _report_unfit(self, why: str) -> None:
+        """End the pod once its reason is stored, or a moment later: the server may be away."""
+        state = f"{keys.UNFIT_STATE}{why}"[:MAX_CAUSE_TEXT].rstrip()
+        self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: state}, self._end)
+        asyncio.get_running_loop().call_later(LAST_REPORT_S, self._end)
+
+    def _end(self) -> None:
+        self._services.act(self._services.worker.unfit())
 
     def _disarm(self) -> None:
         self._deadline.cancel()

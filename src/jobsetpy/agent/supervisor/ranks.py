@@ -125,14 +125,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return address_of
 
 
-def load_place(environ: Mapping[str, str]) -> Place | None:
-    """Read the place of the pod; ``None`` in a JobSet without spares.
+def load_place(environ: Mapping[str, str]) -> Place:
+    """Read the place of the pod, in a JobSet with spares.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
-    if not environ.get("WORKER_SEATS"):
-        return None
 
     def words(name: str) -> tuple[str, ...]:
         return tuple(filter(None, environ.get(name, "").split(",")))

@@ -106,7 +106,6 @@ def test_pod_finds_the_seats_of_its_job(job: int, holders: dict[str, str], seat:
 def test_ranks_and_indexes_of_the_job_follow_the_seats() -> None:
     """A spare Job has the ranks and the indexes of the Job that it replaces."""
     found = load_place(SPARE_JOB)
-    assert found is not None
     common = {b"SLICE": b"2", b"GLOBAL": b"3", b"OTHER": b"2", **COMMON}
     seats = SeatEnvirons(found, common, SPARE_JOB, "f")
     taken_over = InPlaceRestart(taken_jobs=moved(_1="js-w-2"))
@@ -123,7 +122,6 @@ def test_ranks_and_indexes_of_the_job_follow_the_seats() -> None:
 def test_address_of_the_first_rank_follows_its_job() -> None:
     """It is the host name of the index in the holding Job, or the address of another pod."""
     found = load_place(SPARE_JOB)
-    assert found is not None
     own = moved(_0="js-w-2")
     other = (taken(0, "u9", job="js-w-2", address="10.0.0.9"),)
 
@@ -136,7 +134,6 @@ def test_address_of_the_first_rank_follows_its_job() -> None:
 def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
     """The list starts at the coordinator; each host has its number of processes."""
     found = load_place(SPARE_JOB)
-    assert found is not None
     file = tmp_path / "hosts"
     seats = SeatEnvirons(found, dict(COMMON), SPARE_JOB, str(file))
     seats.write_hosts(NONE)
@@ -161,7 +158,6 @@ def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
 def test_unreadable_hosts_end_the_agent() -> None:
     """Admission writes them, but a manifest made by hand may be wrong."""
     found = load_place(SPARE_JOB)
-    assert found is not None
     with pytest.raises(ConfigurationError, match="WORKER_HOSTS must be"):
         SeatEnvirons(found, dict(COMMON), SPARE_JOB | {"WORKER_HOSTS": "w=2x3"}, "f")
 
@@ -169,7 +165,6 @@ def test_unreadable_hosts_end_the_agent() -> None:
 def test_hosts_are_not_written_when_there_are_no_ranks(tmp_path) -> None:
     """Nor do the processes have a variable with the file's path."""
     found = load_place(OWN)
-    assert found is not None
     file = tmp_path / "hosts"
     seats = SeatEnvirons(found, dict(COMMON), OWN, str(file))
     seats.write_hosts(NONE)
@@ -178,15 +173,9 @@ def test_hosts_are_not_written_when_there_are_no_ranks(tmp_path) -> None:
     assert b"JOBSET_HOSTFILE" not in seats.parked[0]
 
 
-def test_pod_without_the_variable_has_no_seats() -> None:
-    """Nothing changes in a JobSet without spares."""
-    assert load_place({}) is None
-
-
 def test_ranks_and_indexes_follow_the_seat() -> None:
     """Variables with the pod's index get that of the seat, and the processes get its ranks."""
     found = load_place(OWN)
-    assert found is not None
     seats = SeatEnvirons(found, dict(COMMON), OWN, "f")
     first, second = seats.of(Seat(1, 1), InPlaceRestart((taken(1, "u3"),)))
 
@@ -199,7 +188,6 @@ def test_ranks_and_indexes_follow_the_seat() -> None:
 def test_address_of_the_first_rank_follows_its_seat() -> None:
     """It is the IP address of the holder, since the name belongs to the pod with the index."""
     found = load_place(OWN)
-    assert found is not None
     seats = SeatEnvirons(found, dict(COMMON), OWN, "f")
     entries = (taken(0, "u9", job="js-w-0", address="10.0.0.9"), taken(1, "u3"))
     found_by = seats.of(Seat(1, 1), InPlaceRestart(entries))
@@ -210,7 +198,6 @@ def test_address_of_the_first_rank_follows_its_seat() -> None:
 def test_parked_pod_prepares_without_a_rank() -> None:
     """Its processes have the variables that all ranks share."""
     found = load_place(OWN)
-    assert found is not None
     parked = SeatEnvirons(found, dict(COMMON), OWN, "f").parked
 
     assert len(parked) == 2
@@ -221,6 +208,5 @@ def test_inconsistent_numbers_end_the_agent_before_it_waits() -> None:
     """They are checked before it takes a seat."""
     wrong = {**OWN, "WORKER_WORLD_SIZE": "6"}
     found = load_place(wrong)
-    assert found is not None
     with pytest.raises(ConfigurationError, match="has no ranks"):
         SeatEnvirons(found, dict(COMMON), wrong, "f")

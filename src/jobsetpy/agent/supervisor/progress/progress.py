@@ -276,7 +276,8 @@ class Progress:
     def __init__(
         self, rules: ProgressRules, *, log: Log, on_hung: Callable[[float, str], None]
     ) -> None:
-        self._path = rules.file
+        self.path = rules.file
+        """Path of the file."""
         self._rules = rules
         self._log = log
         self._on_hung = on_hung
@@ -308,14 +309,14 @@ class Progress:
         self.steps = Steps(self._log)
         self.first = None
         try:
-            _make_empty(self._path)
-            self._seen = file_state(self._path)
+            _make_empty(self.path)
+            self._seen = file_state(self.path)
         except OSError as error:
             if self._usable:
                 self._log(
                     "there is no progress file: steps and hangs of the worker are not noticed",
                     level="warning" if self._rules.watches else "info",
-                    file=self._path,
+                    file=self.path,
                     error=str(error),
                 )
             self._usable, self._seen = False, None
@@ -351,10 +352,10 @@ class Progress:
     def _changed(self) -> bool:
         """Process the file if it was written to or touched; return True if so."""
         try:
-            state = file_state(self._path)
+            state = file_state(self.path)
             if state == self._seen:
                 return False
-            data = _read(self._path)
+            data = _read(self.path)
         except OSError as error:
             self._seen = None
             self.steps.tell(
