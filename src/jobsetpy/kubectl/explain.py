@@ -63,7 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the settings; return 1 if a manifest is refused."""
     code, found = 0, []
-    if options.what == "-" or Path(options.what).exists():
+    path = Path(options.what)
+    if options.what == "-" or path.exists() or path.suffix in manifests.SUFFIXES:
         for document in manifests.read([options.what]):
             if document.data is None:
                 raise CommandError(f"error: {document.place}: {document.problem}")
@@ -95,21 +96,21 @@ def settings(jobset: Json) -> Iterator[Effective]:
     )
     yield Effective("spec.failurePolicy", strategy, "JobSet", f"{PAGES}how-to/failure-policy.md")
     notes = child(jobset, "metadata", "annotations")
-    stated = sources_of(notes)
+    stated, every = sources_of(notes), list(holders(jobset))
     for name, row in SETTINGS.items():
         if name == keys.SETTINGS_FROM_ANNOTATION:
             continue
         short, page = name.removeprefix(PREFIX), f"{PAGES}{row.page}"
-        given = False
-        for holder in holders(jobset):
+        without = {holder.job for holder in every if holder.job}
+        for holder in every:
             if name not in holder.notes or holder.level not in row.levels:
                 continue
             source = "JobSet" if not holder.job else f"{holder.level.value} of {holder.job}"
             if holder.level is Level.JOBSET and name in stated:
                 source = _SOURCES[stated[name]]
-            given = given or holder.level is Level.JOBSET
+            without = without - {holder.job} if holder.job else set()
             yield Effective(short, str(holder.notes[name]), source, page)
-        if not given and row.default and not idles(name, notes, child(jobset, "spec")):
+        if without and row.default and not idles(name, notes, child(jobset, "spec")):
             yield Effective(short, row.default, "default", page)
 
 
