@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from jobsetpy.client import Client
 
 Then = Callable[[], None]
-"""What follows a step; a step that never calls it ends the sequence."""
+"""Continuation of a step; a step that never calls it ends the sequence."""
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor's parts share.
+    """Shared objects of the parts of a supervisor.
 
     Args:
         environ: the supervisor's own variables.
