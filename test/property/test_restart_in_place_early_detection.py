@@ -10,10 +10,10 @@ from jobsetpy.aio import ManualClock
 from jobsetpy.api._wire import evolve
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import account
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import replicated_job

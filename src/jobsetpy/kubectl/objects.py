@@ -16,7 +16,7 @@ import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import (
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import (
     holds_job,
     holds_seat,
     is_waiting,

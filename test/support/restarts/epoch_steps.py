@@ -34,11 +34,11 @@ from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark, sign_of
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceReconciler,
     RestartInPlaceSettings,
 )
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of, store_writer_of
 from jobsetpy.testing.jobsets import merge, replicated_job

@@ -18,7 +18,6 @@ from jobsetpy.reconcilers.restart_in_place.detection import silence
 from jobsetpy.reconcilers.restart_in_place.detection.early import find_cause
 from jobsetpy.reconcilers.restart_in_place.epochs import go_agents
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import takes_part
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     EpochDecision,
     decide_epochs,
@@ -26,9 +25,10 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.seating import seconds_waited, suspect_nodes
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear, invalid_notices
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.steps import transition, waiting
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
@@ -71,14 +71,19 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     if (other := _without_decision(observed, memory, now)) is not None:
         return other
     quiet = silence.silence_of(observed)
-    cause = find_cause(observed, memory, silence.silent_cause(jobset, quiet))
+    cause = find_cause(
+        observed,
+        left=memory.left,
+        known=memory.cause,
+        silent=silence.silent_cause(jobset, quiet),
+    )
     pace = memory.pace(jobset, observed.backoff, now)
     decide = partial(
         decide_epochs,
         jobset,
         pods,
         pace=pace,
-        waited_s=seconds_waited(observed, memory, now),
+        waited_s=seconds_waited(observed, memory.waiting_since, now),
         suspect=suspect_nodes(observed, now),
         silent=quiet.uids,
     )
@@ -88,7 +93,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         decision = decide(memory.cause)
         cause = None
     unheard = silence.unheard_events(jobset, quiet, decision)
-    notices = invalid_notices(observed, memory)
+    notices = invalid_notices(observed, memory.reported)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
     lacking = waiting.has_missing_pods(jobset, pods)
     memory = attrs.evolve(

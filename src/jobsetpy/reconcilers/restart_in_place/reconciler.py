@@ -30,10 +30,10 @@ from jobsetpy.reconcilers.execution.status_writer import (
     moment,
 )
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState, Restart
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState, Restart
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 

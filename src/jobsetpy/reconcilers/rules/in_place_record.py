@@ -7,9 +7,12 @@ together with the epochs.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+
+NO_RECORD: Final = InPlaceRestartStatus()
 
 
 def is_starting(jobset: JobSet) -> bool:
@@ -23,7 +26,7 @@ def renewal(jobset: JobSet) -> str:
     Returns:
         "recreated" or "resumed"; "" if neither has happened.
     """
-    record = jobset.status.in_place_restart or InPlaceRestartStatus()
+    record = jobset.status.in_place_restart or NO_RECORD
     before = record.all_jobs_restarts_at_sync, record.job_restarts_at_sync
     if (jobset.status.restarts, job_restarts(jobset)) != before:
         return "recreated"

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import RESTARTING, at, condition, failure, jobset, observed
 
 

@@ -18,26 +18,26 @@ from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureS
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, newly_failed
 from jobsetpy.reconcilers.restart_in_place.job_controller import template_rules
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Observations, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.rules.agent_containers import RESTART_ALL_ACTIONS, restart_action
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text
 
 
 def find_cause(
-    observed: ObservedEpochs, memory: EpochState, silent: Cause | None = None
+    observed: ObservedEpochs, *, left: bool, known: Cause | None, silent: Cause | None = None
 ) -> Cause | None:
     """Return the failure that ended the synced epoch, if one was detected and none before.
 
     Args:
         observed: observed state of the JobSet.
-        memory: state after the previous plan.
+        left: True if the JobSet was suspended at the previous plan.
+        known: latest failure that a previous plan has found.
         silent: a pod whose heartbeats are missing, which counts if there is no other failure.
     """
     jobset, notes = observed.jobset, observed.notes
     epoch = jobset.status.synced_epoch
-    if memory.left or epoch <= jobset.status.deprecated_epoch:
+    if left or epoch <= jobset.status.deprecated_epoch:
         return None
-    if memory.cause is not None and memory.cause.epoch >= epoch:
+    if known is not None and known.epoch >= epoch:
         return None
     if notes.remade:
         return Cause(epoch, None, notes.remade, counted=False)

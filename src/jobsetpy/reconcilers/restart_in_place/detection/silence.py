@@ -39,10 +39,10 @@ from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
     parse_report,
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import parse_epoch
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import PARKED, READY, Round, SeatedJob
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond

@@ -20,13 +20,12 @@ from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD
 from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
 from jobsetpy.reconcilers.rules.spares import spares_of
 
 LONGEST_REQUEST: Final = 63
 """Maximum length of a restart request's value that is stored unchanged."""
-
-NO_RECORD: Final = InPlaceRestartStatus()
 
 
 def is_live(jobset: JobSet) -> bool:

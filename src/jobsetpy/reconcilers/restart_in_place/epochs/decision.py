@@ -16,11 +16,11 @@ import attrs
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
 from jobsetpy.reconcilers.restart_in_place.epochs import barrier, other_limits, seating, texts
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.epochs.record import on_crash, on_deprecate, on_sync
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Seating
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget

@@ -9,10 +9,10 @@ from typing import Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import live_pods, record_of
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     CALLS,
     WITHOUT_SPARES,
@@ -20,7 +20,6 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     Seating,
 )
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.in_place_record import is_starting
 from jobsetpy.reconcilers.rules.plan import EmitEvent
@@ -110,7 +109,7 @@ def swap_events(seating: Seating | None) -> tuple[EmitEvent, ...]:
     )
 
 
-def seconds_waited(observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
+def seconds_waited(observed: ObservedEpochs, waiting_since: float | None, now: Now) -> float:
     """Return the time since the last call for missing pods began, in seconds.
 
     That is the first sign of a restart; when the pods are new, the arrival of the first of them.
@@ -118,6 +117,6 @@ def seconds_waited(observed: ObservedEpochs, memory: EpochState, now: Now) -> fl
     jobset, (opened, at) = observed.jobset, observed.notes.opened
     known = [at] if opened > jobset.status.synced_epoch else []
     starting = is_starting(jobset)
-    if memory.waiting_since is not None and not starting:
-        known.append(memory.waiting_since)
+    if waiting_since is not None and not starting:
+        known.append(waiting_since)
     return now.monotonic - min(known, default=now.monotonic)

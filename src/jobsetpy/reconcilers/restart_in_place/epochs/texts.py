@@ -11,8 +11,8 @@ from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import Pace, within
 from jobsetpy.reconcilers.rules.history import History
@@ -151,8 +151,10 @@ def leaving_often(history: History, pace: Pace) -> tuple[EmitEvent, ...]:
 _MAX_TEXT: Final = 40
 
 
-def invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitEvent, ...]:
-    """Return one Warning for each pod and invalid value."""
+def invalid_notices(
+    observed: ObservedEpochs, reported: frozenset[InvalidEpoch]
+) -> tuple[EmitEvent, ...]:
+    """Return one Warning for each pod and invalid value that is not ``reported`` yet."""
     return tuple(
         EmitEvent(
             cond.WARNING,
@@ -164,7 +166,7 @@ def invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitE
             pod=item.pod_name,
         )
         for item in observed.pods.invalid.values()
-        if item not in memory.reported
+        if item not in reported
     )
 
 

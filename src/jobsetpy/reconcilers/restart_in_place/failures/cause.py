@@ -10,7 +10,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
-from jobsetpy.reconcilers.restart_in_place.failures.reports import (
+from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     EXIT_CODE,
     parse_cause,
     parse_progress,

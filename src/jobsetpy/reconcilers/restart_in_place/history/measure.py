@@ -10,8 +10,14 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.history.memory import (
+    EpochState,
+    Restart,
+    Run,
+    Times,
+    Use,
+)
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState, Restart, Run, Times, Use
 from jobsetpy.reconcilers.rules import history
 
 

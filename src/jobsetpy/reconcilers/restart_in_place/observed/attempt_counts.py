@@ -10,16 +10,8 @@ import attrs
 
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier import NO_RECORD
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import INVALID
 from jobsetpy.reconcilers.restart_in_place.failures.cause import reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark
-from jobsetpy.reconcilers.restart_in_place.failures.reports import (
-    FirstProgress,
-    epoch_of,
-    parse_first,
-    parse_report,
-)
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import is_counted
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     CountedJob,
@@ -30,9 +22,17 @@ from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import JobSeats
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
+from jobsetpy.reconcilers.restart_in_place.reports.worker import (
+    FirstProgress,
+    epoch_of,
+    parse_first,
+    parse_report,
+)
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import READY
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.rules.backoff import MAX_IN_WINDOW, within
+from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
 
 MAX_FAILURES: Final = 16

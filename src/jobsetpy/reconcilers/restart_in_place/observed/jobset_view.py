@@ -14,9 +14,9 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
-from jobsetpy.reconcilers.restart_in_place.failures.reports import FirstProgress
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import Counts
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
+from jobsetpy.reconcilers.restart_in_place.reports.worker import FirstProgress
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 
 

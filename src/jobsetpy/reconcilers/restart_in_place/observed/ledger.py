@@ -19,7 +19,6 @@ from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, sign_of
-from jobsetpy.reconcilers.restart_in_place.failures.reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.observed.attempt_counts import Attempt
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
@@ -34,6 +33,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
+from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 

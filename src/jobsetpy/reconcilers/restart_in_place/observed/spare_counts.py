@@ -8,13 +8,13 @@ import attrs
 
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import InPlaceRestartStatus, TakenSeat
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     CountedJob,
     JobCounts,
     LivePod,
     place_of,
 )
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.rules.membership_ledger import add_to

@@ -38,7 +38,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api.jobset import TakenJob, TakenSeat
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import holds_job
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     JobSwap,
     Round,

@@ -12,10 +12,10 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs import barrier
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import holds_job, holds_seat
-from jobsetpy.reconcilers.restart_in_place.failures.reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import succeeded
 from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import is_ending
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job, holds_seat
+from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with

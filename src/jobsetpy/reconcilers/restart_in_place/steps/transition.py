@@ -18,8 +18,8 @@ from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_cle
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import suspicion
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.history import measure
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState, Restart, Run
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState, Restart, Run
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import Pace

@@ -13,13 +13,13 @@ from jobsetpy.api.meta import condition_true
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import group_size, live_pods
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import missing_pods_failure, renewed
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision, decide_epochs
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import Delay, absentees, laggards
 from jobsetpy.reconcilers.restart_in_place.steps.transition import plan_transition
 from jobsetpy.reconcilers.rules import conditions as cond

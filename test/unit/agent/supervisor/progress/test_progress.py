@@ -22,7 +22,7 @@ from jobsetpy.agent.supervisor.progress.progress import (
     load,
     memory_file,
 )
-from jobsetpy.reconcilers.restart_in_place.failures.reports import parse_progress
+from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_progress
 from support.agents.agent_process import AgentLog
 
 pytestmark = pytest.mark.looptime

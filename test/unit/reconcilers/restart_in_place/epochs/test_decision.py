@@ -10,9 +10,9 @@ from jobsetpy.agent.protocol.barrier import Barrier
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, takes_part
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import INVALID, parse_epoch
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.restarts import epoch_plans
 

@@ -9,18 +9,18 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import INVALID
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import (
     adopt_go_controller_state,
     managed_by_go_controller,
     with_attempts,
 )
-from jobsetpy.reconcilers.restart_in_place.failures.reports import parse_report
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
+from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_report
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import laggards
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.status_draft import status_patch

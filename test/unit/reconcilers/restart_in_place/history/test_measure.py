@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import at, jobset, observed, stored
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api.jobset import TakenJob, TakenSeat
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import holds_seat
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_seat
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     PARKED,
     READY,

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import RestartCause
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import (
     RESTARTING,
     START,

@@ -6,9 +6,9 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import STALLED, at, condition, job, jobset, observed, pod, stored
 
 

@@ -10,7 +10,11 @@ from jobsetpy.api.jobset import RestartCause
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal, reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, sign_of
-from jobsetpy.reconcilers.restart_in_place.failures.reports import (
+from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     MAX_STEP,
     FirstProgress,
     WorkerEnd,
@@ -18,10 +22,6 @@ from jobsetpy.reconcilers.restart_in_place.failures.reports import (
     parse_first,
     parse_progress,
 )
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
-from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.transition import cause_of
 from jobsetpy.testing.jobsets import replicated_job
 from support.restarts import epoch_plans

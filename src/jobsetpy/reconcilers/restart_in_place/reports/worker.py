@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier_state import INVALID, parse_epoch
+from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from jobsetpy.reconcilers.rules.membership import parse_count
 
 EXIT_CODE: Final = "exit-code"

@@ -1,0 +1,1 @@
+"""Reports of agents: formats of epochs, seats, causes and progress in annotations."""
