@@ -20,6 +20,7 @@ import pytest
 
 from jobsetpy.api.jobset import JobSet
 from support import patience
+from support.cluster.account import account_kubeconfig
 from support.cluster.manager_process import manager_process
 from support.cluster.objects import in_place_jobset
 from support.restarts.epoch_reports import pod_names, report_epoch
@@ -97,6 +98,39 @@ async def test_status_is_drawn_through_a_restart(cluster, client, namespace, tmp
         await client.delete(JobSet, namespace, "seen")
     text = terminal.seen.decode()
     assert (code, LEAVES in text, "Traceback" in text) == (130, True, False)
+
+
+CREATE = ("create", "made", "--image", "r/x:1", "--nodes", "2")
+PROGRAM = ("--", "python", "train.py")
+
+
+async def test_create_says_why_it_cannot(cluster, client, namespace, tmp_path):
+    """The namespace does not exist, the user has no rights, or there is one of this name."""
+    account = await account_kubeconfig(client, cluster.kubeconfig, tmp_path, namespace, "default")
+    cases = (
+        (("--namespace=nowhere",), 'namespaces "nowhere" not found'),
+        ((f"--kubeconfig={account}",), "Error from server (Forbidden): jobsets.jobset.x-k8s.io is"),
+        (("--dry-run=server",), ""),
+        ((), ""),
+        ((), 'jobsets.jobset.x-k8s.io "made" already exists'),
+    )
+    found = []
+    for words, _ in cases:
+        where = {"--kubeconfig": f"{cluster.kubeconfig}", "--namespace": namespace}
+        where |= dict(each.split("=") for each in words if each.split("=")[0] in where)
+        flags = [f"{key}={value}" for key, value in where.items()]
+        flags += [each for each in words if each.split("=")[0] not in where]
+        process = await asyncio.create_subprocess_exec(
+            *PLUGIN, *CREATE, *flags, *PROGRAM,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        err = (await process.communicate())[1].decode()
+        found.append((process.returncode, err))
+
+    assert [code for code, _ in found] == [1, 1, 0, 0, 1], found
+    for (_, message), (_, err) in zip(cases, found, strict=True):
+        assert message in err
+    await client.delete(JobSet, namespace, "made")
 
 
 async def test_doctor_has_a_command_for_each_problem(cluster, namespace, client):
