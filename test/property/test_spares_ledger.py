@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import READY
 from support.restarts.epoch_plans import GROUP, job, pod
 
 JOBS, INDEXES = ("a", "b", "w-0", "w-1", "w-2"), range(3)

@@ -20,9 +20,6 @@ from jobsetpy.agent.protocol.wire_types import InPlaceRestart
 from jobsetpy.agent.supervisor.progress.progress import write_new
 from jobsetpy.agent.supervisor.worker.settings import MAX_RANKS, encoded, worker_environs
 
-READY: Final = "ready"
-PARKED: Final = "parked"
-SAVING: Final = "saving="
 SAVING_AFTER_S: Final = 0.2
 """Seconds for which a worker may take to stop before the agent reports that it saves its work; less
 than the manager waits for a missing pod."""

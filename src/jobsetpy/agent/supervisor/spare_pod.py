@@ -11,14 +11,12 @@ from jobsetpy.agent.protocol.wire_types import InPlaceRestart
 from jobsetpy.agent.supervisor.part import Part, Services, Then
 from jobsetpy.agent.supervisor.ranks import (
     ENDING_S,
-    PARKED,
-    READY,
-    SAVING,
     SAVING_AFTER_S,
     SeatEnvirons,
 )
 from jobsetpy.agent.supervisor.worker.rules import JoinNext, Phase
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import PARKED, READY, SAVING
 
 if TYPE_CHECKING:
     from jobsetpy.agent.protocol.wire_types import JobSetStatus

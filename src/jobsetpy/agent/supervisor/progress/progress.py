@@ -26,14 +26,12 @@ from jobsetpy.agent.protocol.saved_epoch import SHARED_MEMORY
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
 from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.api import hang_sections
+from jobsetpy.api.agent_reports import MAX_STEP, TOUCHED
 
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Variable with the path of the file, for the worker. A value set by the container is kept."""
 
-TOUCHED: Final = "touched"
-"""Report of a worker that has shown progress without a step number."""
 
-MAX_STEP: Final = 2**63 - 1
 POLL_S: Final = 0.25
 """Interval in seconds between checks. After a longer pause the agent itself did not run (it was
 frozen with its container, or starved), so at most twice this interval counts as idle time."""

@@ -28,6 +28,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import PARKED, READY
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
@@ -43,7 +44,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import PARKED, READY, Round, SeatedJob
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Round, SeatedJob
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import parse_count

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.failures.cause import reported_cause
@@ -29,7 +30,6 @@ from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     parse_first,
     parse_report,
 )
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import READY
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.rules.backoff import MAX_IN_WINDOW, within
 from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import MAX_STEP, TOUCHED
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from jobsetpy.reconcilers.rules.membership import parse_count
@@ -20,10 +21,6 @@ EXIT_CODE: Final = "exit-code"
 
 NO_PROGRESS: Final = "no-progress"
 
-TOUCHED: Final = "touched"
-"""Value in place of a step: the worker has shown progress without a number."""
-
-MAX_STEP: Final = 2**63 - 1
 
 _CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})(?: (.{1,120}))?", re.ASCII)
 

@@ -14,14 +14,8 @@ from zlib import crc32
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import READY, SAVING
 from jobsetpy.api.jobset import TakenJob, TakenSeat
-
-READY: Final = "ready"
-"""Agent's state: it has no seat, and its standby process is prepared or there is none."""
-PARKED: Final = "parked"
-"""Agent's state: it has no seat, and its standby process is not prepared yet."""
-SAVING: Final = "saving="
-"""Beginning of the agent's state while its worker uses its grace period, with its seconds."""
 
 
 @attrs.frozen

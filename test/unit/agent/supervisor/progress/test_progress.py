@@ -11,7 +11,6 @@ import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.progress.progress import (
-    MAX_STEP,
     POLL_S,
     Idle,
     Progress,
@@ -22,6 +21,7 @@ from jobsetpy.agent.supervisor.progress.progress import (
     load,
     memory_file,
 )
+from jobsetpy.api.agent_reports import MAX_STEP
 from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_progress
 from support.agents.agent_process import AgentLog
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.child_pod import (
     ChildPod,
     ChildPodAnnotations,
@@ -35,7 +36,7 @@ from jobsetpy.reconcilers.restart_in_place.detection.silence import (
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import READY, SeatedJob, SeatPod
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatPod
 
 EPOCH = 7
 

@@ -6,6 +6,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
+from jobsetpy.api.agent_reports import MAX_STEP
 from jobsetpy.api.jobset import RestartCause
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal, reported_cause
@@ -15,7 +16,6 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
-    MAX_STEP,
     FirstProgress,
     WorkerEnd,
     parse_cause,

@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobsetpy.api.agent_reports import PARKED, READY, SAVING
 from jobsetpy.api.jobset import TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_seat
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
-    PARKED,
-    READY,
-    SAVING,
-    Round,
-    SeatedJob,
-    SeatPod,
-)
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Round, SeatedJob, SeatPod
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import (
     MAX_ENTRIES,
     assign_seats,
