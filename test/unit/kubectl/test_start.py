@@ -78,8 +78,8 @@ users:
 RULES = {
     *(
         "restart_in_place",
-        "restart_in_place.epochs",
-        "restart_in_place.epochs.barrier_state",
+        "restart_in_place.reports",
+        "restart_in_place.reports.barrier_state",
         "restart_in_place.job_controller",
         "restart_in_place.job_controller.replacement_delay",
     ),
