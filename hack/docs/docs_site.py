@@ -72,6 +72,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Reference": (
         "docs/reference/glossary",
+        "docs/reference/annotations",
         "docs/reference/jobset",
         "docs/reference/metrics",
         "docs/reference/dashboard",

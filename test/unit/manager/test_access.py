@@ -1,6 +1,7 @@
 """Authorization of metrics requests, and metrics over TLS."""
 
 import asyncio
+import contextlib
 import json
 import ssl
 from datetime import timedelta
@@ -17,6 +18,7 @@ from jobsetpy.manager._endpoints import metrics_route
 from jobsetpy.serving.certificates import CertificateManager, SelfSignedSource
 from jobsetpy.serving.http import listening, serving
 from jobsetpy.serving.tls import TlsPolicy
+from support.patience import eventually
 
 
 class Authority:
@@ -178,6 +180,15 @@ async def test_metrics_over_tls(reviewer):
     routes = [metrics_route([registry], reviewer)]
     async with listening(routes, ("127.0.0.1", 0)) as server, serving(server, certificates):
         port = server.port
+
+        async def accepts() -> bool:  # connections are refused until there is a certificate
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.transport.abort()
+                return True
+            return False
+
+        await eventually(accepts)
         good = await fetch(port, trusting(), "good")
         poor = await fetch(port, trusting(), "poor")
         anonymous = await fetch(port, trusting())
