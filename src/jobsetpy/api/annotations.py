@@ -477,6 +477,9 @@ AGENT_STATE_ANNOTATION: Final = _written(
     "`parked` or `ready` (spares), `saving=SECONDS` (grace period), `unfit: REASON`")
 UNHEARD_ANNOTATION: Final = _written(
     "in-place-restart-unheard", "neighbours that send no heartbeats")
+UNPROBED_ANNOTATION: Final = _written(
+    "in-place-restart-unprobed",
+    "epoch and uptime at which an agent ended, since its kubelet had stopped probing it")
 REPLACED_EARLY_ANNOTATION: Final = _written(
     "replaced-early", "number of predecessors in a row that ended before they had run")
 COSCHEDULING_BACKEND_ANNOTATION: Final = _written(

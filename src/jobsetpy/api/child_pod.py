@@ -38,6 +38,7 @@ _REPORTS: Final = (
     ("agent_state", 140),
     ("slow_patch", 64),
     ("unheard", 200),
+    ("unprobed", 64),
 )
 """Reports of agents, and the number of characters kept, plus one that marks a truncated report."""
 
@@ -93,6 +94,7 @@ class ChildPodAnnotations:
     agent_state: str = field(default="", name=keys.AGENT_STATE_ANNOTATION)
     slow_patch: str | None = field(default=None, name=keys.SLOW_PATCH_ANNOTATION)
     unheard: str | None = field(default=None, name=keys.UNHEARD_ANNOTATION)
+    unprobed: str | None = field(default=None, name=keys.UNPROBED_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)

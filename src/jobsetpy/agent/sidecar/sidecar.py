@@ -21,11 +21,15 @@ from jobsetpy.agent.protocol.settings import Settings, load
 from jobsetpy.agent.protocol.signals import leave_on_signals
 from jobsetpy.agent.sidecar.probe import BarrierServer, listen
 from jobsetpy.aio import supervise
+from jobsetpy.api import keys
 from jobsetpy.client import Client
 
 EXIT_LISTEN: Final = 1
 """Exit code if the barrier's port is not available, or something else failed before the barrier
 lifted: the kubelet restarts the agent alone, with its back-off."""
+
+REPORT_S: Final = 1.0
+"""Maximum time in seconds for a report before the agent ends: the worker may run meanwhile."""
 
 
 class Agent:
@@ -122,7 +126,15 @@ class Agent:
             hint="a kubelet that restarts forgets the probe, and starts the worker too early; its "
             "gate ChangeContainerStatusOnKubeletRestart avoids it, and so does supervisor mode",
         )
-        self._restart.put_nowait(code)
+        # The manager would take this end for a crash, and charge it to maxRestarts.
+        loop, epoch = asyncio.get_running_loop(), self._follower.barrier.epoch
+        about = {keys.UNPROBED_ANNOTATION: f"{epoch} {loop.time():.0f}"}
+        loop.call_later(REPORT_S, self._end_closed, code)
+        self._follower.reporter.tell(about, then=partial(self._end_closed, code))
+
+    def _end_closed(self, code: int) -> None:
+        if not self._opened:  # else the barrier has lifted meanwhile, and the worker may run
+            self._restart.put_nowait(code)
 
     def _note(self, epoch: int) -> None:
         if problem := self._arrival.note(self._follower.barrier.uid, epoch):

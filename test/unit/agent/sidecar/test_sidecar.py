@@ -254,17 +254,37 @@ async def test_defect_ends_the_agent_with_its_exit_code_after_the_lift(
     assert ("failed" in rig.log.events) is lifted
 
 
-async def test_pod_restarts_at_its_epoch_when_the_kubelet_has_forgotten_the_probe(
-    rig: Rig, tmp_path: Path
+async def test_agent_stays_when_the_barrier_lifts_while_it_reports_a_forgotten_probe(
+    rig: Rig,
 ) -> None:
-    """Its worker has not run in a complete group, so the others need not restart."""
+    """The worker may run from then on, and must not be ended."""
+    async with rig.joined():
+        rig.client.patch_takes = 0.5
+        rig.agent._server._on_lost()
+        await rig.lift()
+        await asyncio.sleep(2)
+        assert rig.lifted
+        assert rig.task is not None
+        assert not rig.task.done()
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+async def test_pod_restarts_at_its_epoch_when_the_kubelet_has_forgotten_the_probe(
+    rig: Rig, tmp_path: Path, cut_off: bool
+) -> None:
+    """Its worker has not run in a complete group: the others stay, and nothing is charged."""
     async with rig.joined(2, 2):
+        begun = asyncio.get_running_loop().time()
+        rig.client.patch_takes = 3600 if cut_off else 0.001
         rig.agent._server._on_lost()
         assert rig.task is not None
         code = await rig.task
+        assert asyncio.get_running_loop().time() - begun < 1.1
 
-    assert (code, rig.client.epochs) == (77, ["3"])
-    assert rig.log.events[-1] == "the kubelet has stopped probing the closed barrier"
+    assert (code, rig.client.epochs) == (77, ["3"] if cut_off else ["3", "3"])
+    reported = "jobset.sigs.k8s.io/in-place-restart-unprobed" in rig.client.annotations[-1]
+    assert reported is not cut_off
+    assert "the kubelet has stopped probing the closed barrier" in rig.log.events
     assert (tmp_path / "arrival").read_text() == "u1 3"
 
 

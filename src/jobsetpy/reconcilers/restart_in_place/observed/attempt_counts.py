@@ -51,6 +51,7 @@ class Attempt(Histogram):
         excused: restart count of a container up to which its first crash is not counted.
         crashed: number of crashes by pod and container.
         crashed_at: their times, if there is a window.
+        unprobed: the latest report of a pod's agent that has excused a restart of a container.
         window_s: window in seconds for counting crashes; 0 for none.
     """
 
@@ -61,6 +62,7 @@ class Attempt(Histogram):
     excused: int = 0
     crashed: dict[tuple[str, str], int] = attrs.field(factory=dict)
     crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = attrs.field(factory=dict)
+    unprobed: dict[tuple[str, str], str] = attrs.field(factory=dict)
     window_s: float = 0.0
 
     # ---- observations ----------------------------------------------------------------------------
@@ -113,7 +115,12 @@ class Attempt(Histogram):
         self.deprecated, self.noted = deprecated, True
 
     def note_crash(
-        self, replicated_job: str, pod: str, one: ContainerRestarts, wall: datetime | None
+        self,
+        replicated_job: str,
+        pod: str,
+        one: ContainerRestarts,
+        wall: datetime | None,
+        unprobed: str | None = None,
     ) -> None:
         """Record that a container has failed and was restarted; ignored while workers run.
 
@@ -123,6 +130,11 @@ class Attempt(Histogram):
         if self.epochs and self.deprecated < self.mark.epoch:
             return
         key = (pod, one.name)
+        # An agent whose kubelet has restarted ends its pod's containers, and says so before. Their
+        # statuses are those of a crash. A report that is as old as this ledger excuses one, too.
+        if unprobed and self.unprobed.get(key) != unprobed:
+            self.unprobed[key] = unprobed
+            return
         if key not in self.crashed and one.times <= self.excused:
             self.crashed[key] = 0
             return
@@ -146,8 +158,8 @@ class Attempt(Histogram):
     def forget_crashes(self, gone: ChildPod) -> None:
         """Drop the crash counts of a deleted pod; the worst crash is kept."""
         for one in gone.status.restarts:
-            self.crashed.pop((gone.metadata.name, one.name), None)
-            self.crashed_at.pop((gone.metadata.name, one.name), None)
+            for known in (self.crashed, self.crashed_at, self.unprobed):
+                known.pop((gone.metadata.name, one.name), None)
 
     def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:
         """Record new epochs, and the pod that has arrived last, after a change of a pod."""

@@ -117,8 +117,10 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             return None
         failed = failed_since(old, new)
         at = wall() if failed and wall is not None else None
+        meta, attempt = new.metadata, self._attempts[job[0]]
         for one in failed:
-            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, at)
+            unprobed = meta.annotations.unprobed
+            attempt.note_crash(job[1].replicated_job, meta.name, one, at, unprobed)
         return job[0] if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
