@@ -146,6 +146,15 @@ test-all: ## Run all tests for a release: `test` with other projects' clients, `
 
 # ---- the product ----------------------------------------------------------------------------------
 
+CLUSTER = $(if $(KIND),--kind $(KIND),$(if $(K3D),--k3d $(K3D)))
+.PHONY: cluster
+cluster: $(STAMP) ## Start a cluster with jobsetpy on it, or install it on yours (KIND=name, K3D=name)
+	@$(BIN)/python hack/local.py $(CLUSTER)
+
+.PHONY: cluster-down
+cluster-down: $(STAMP) ## End the cluster of `make cluster`
+	@$(BIN)/python hack/local.py --down
+
 .PHONY: demo
 demo: $(STAMP) ## Start a real cluster and a JobSet, kill one worker, and show the restart in place
 	@$(GET) $(CONTROL_PLANE) kubelet kubectl # kubectl: to inspect the cluster during the demo

@@ -3,9 +3,9 @@
     record_walks.py            write docs/tutorial/walk-user.md and docs/tutorial/walk-operator.md
     record_walks.py user       only one of them
 
-The pages' test (test/e2e/test_documentation_node.py) runs their commands on a new cluster with one
-real node, in the order of the walk: the first ten minutes of a user, and the first hour of an
-operator.
+The pages' test (test/e2e/test_documentation_node.py) runs their commands in the order of the walk:
+the first five minutes of a user, from a fresh clone, and the first hour of an operator, on a new
+cluster with one real node.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEST: Final = "test/e2e/test_documentation_node.py::test_commands_of_a_page_work"
+FRESH: Final = f"{TEST}_from_a_fresh_clone"
 AFTER: Final = ("alerts", "troubleshooting", "upgrade")
 WALKS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "user": (
-        "Recording: a user's first ten minutes",
+        "Recording: a user's first five minutes",
         "The commands of [your first JobSet](first-jobset.md), and their output.",
         ("tutorial/first-jobset",),
     ),
@@ -51,7 +52,7 @@ def record(walk: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         names = [page.rpartition("/")[2] for page in pages]
         words = [sys.executable, "-m", "pytest", "-q", "-m", "node"]
-        tests = [f"{TEST}[{name}]" for name in names]
+        tests = [f"{FRESH if walk == 'user' else TEST}[{name}]" for name in names]
         environ = {**os.environ, "JOBSETPY_SEEN": folder}
         subprocess.run([*words, *tests], cwd=ROOT, env=environ, check=True, timeout=3600)
         for page, name in zip(pages, names, strict=True):

@@ -41,7 +41,7 @@ def training(
         command: program of the workers with its arguments.
         nodes: number of pods that train.
         nproc: number of processes of each pod, with ranks; 0 for one without.
-        spares: number of pods that wait to take over.
+        spares: number of pods in addition, which wait to take over.
         gpus: number of GPUs of each pod (``nvidia.com/gpu``).
         queue: queue of Kueue.
     """
@@ -56,10 +56,9 @@ def training(
     container: dict[str, Any] = {"name": "worker", "image": image, "command": list(command)}
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    size = pods_of_job(nodes, spares)
     job = {
-        "parallelism": size,
-        "completions": size,
+        "parallelism": nodes,
+        "completions": nodes,
         "template": {"spec": {"containers": [container]}},
     }
     return {
@@ -68,11 +67,6 @@ def training(
         "metadata": metadata,
         "spec": {"replicatedJobs": [{"name": "workers", "template": {"spec": job}}]},
     }
-
-
-def pods_of_job(nodes: int, spares: int) -> int:
-    """Return the number of pods of a Job, by those that train and those that wait as spares."""
-    return nodes + spares
 
 
 async def submit(client: Client, jobset: Mapping[str, Any], *, namespace: str = "default") -> None:

@@ -65,7 +65,7 @@ def manifest(name, folder, spares=0):
         "volumes": [{"name": "checks", "hostPath": {"path": str(folder), "type": "Directory"}}],
     }
     policy = {"maxRestarts": 20, "restartStrategy": keys.IN_PLACE_RESTART}
-    job = replicated_job(pod, 2 + spares)
+    job = replicated_job(pod, 2)
     body = jobset(name, job, annotations=notes, failurePolicy=policy)
     body["metadata"]["namespace"] = NAMESPACE
     verdict = judge(body, Features(), AGENT_IMAGE)

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from hack.cluster import Cluster
 from hack.images.basic import shell_image
 from support.cluster.install import AGENT_IMAGE, MANAGER_IMAGE
 from support.docs import docs_kit
 from support.docs.docs_surroundings import Surroundings, pages
 
 SHELL_IMAGE = "busybox:1.37"
-"""Image of the tutorial's manifests; the node gets this machine's busybox under that name."""
+"""Image of pages' manifests; the node gets this machine's busybox under that name."""
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -41,6 +42,12 @@ def surroundings(node_cluster, tmp_path_factory):
     return Surroundings(env, "default", ready=True)
 
 
+def keep(page, place, output):
+    """Keep what a reader sees for `make recordings`."""
+    if folder := os.environ.get("JOBSETPY_SEEN"):
+        Path(folder, f"{page.name}.md").write_text(docs_kit.seen(page, place, output))
+
+
 @pytest.mark.parametrize("page", pages("node"))
 def test_commands_of_a_page_work(page, surroundings, node_cluster, tmp_path):
     """All commands of a page run in their order, as a reader would type them."""
@@ -48,9 +55,21 @@ def test_commands_of_a_page_work(page, surroundings, node_cluster, tmp_path):
     env = docs_kit.environment(node_cluster.kubeconfig, *docs_kit.tools_of(blocks))
     surroundings.prepare(page)
     try:
-        output = docs_kit.run(blocks, docs_kit.checkout(tmp_path), env)
-        if folder := os.environ.get("JOBSETPY_SEEN"):  # kept by `make recordings`
-            text = docs_kit.seen(page, "node", output)
-            Path(folder, f"{page.name}.md").write_text(text)
+        keep(page, "node", docs_kit.run(blocks, docs_kit.checkout(tmp_path), env))
     finally:
         surroundings.restore()
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", pages("fresh"))
+def test_commands_of_a_page_work_from_a_fresh_clone(page, tmp_path, monkeypatch):
+    """The tutorial needs nothing that it has not made: no environment, no image, no cluster."""
+    env = docs_kit.plain_environment(tmp_path / "state")
+    monkeypatch.setenv("JOBSETPY_STATE_DIR", env["JOBSETPY_STATE_DIR"])
+    try:
+        folder = docs_kit.clone(tmp_path / "clone")
+        keep(page, "fresh", docs_kit.run(page.at("fresh"), folder, env, timeout_s=600))
+        assert Cluster.names() == []
+    finally:
+        for name in Cluster.names():
+            Cluster(name=name).down()

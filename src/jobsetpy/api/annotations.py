@@ -364,10 +364,10 @@ IN_PLACE_HEALTH_INTERVAL_ANNOTATION: Final = _agent(
     _seconds(f"a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"), _DEVICES,
     _NO_PROCESSES, default="60", needs=(IN_PLACE_HEALTH_ANNOTATION,))
 IN_PLACE_SPARES_ANNOTATION: Final = _agent(
-    "spares", "number of pods of each Job that wait as spares", _whole(0, MAX_SPARES), _SPARES,
+    "spares", "number of spare pods that each Job gets in addition", _whole(0, MAX_SPARES), _SPARES,
     _NO_SEATS, default="0")
 IN_PLACE_SPARE_JOBS_ANNOTATION: Final = _agent(
-    "spare-replicas", "number of Jobs of each ReplicatedJob that wait as spares",
+    "spare-replicas", "number of spare Jobs that each ReplicatedJob gets in addition",
     _whole(0, MAX_SPARES), _SPARES, _NO_SEATS, default="0")
 START_WITHOUT_SPARES_ANNOTATION: Final = _row(
     "in-place-restart-start-without-spares", "gangs and startup groups do not wait for spares",

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
 from jobsetpy.api import keys
+from jobsetpy.api.annotations import read
 from jobsetpy.api.timestamps import micros_text, seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import Json, annotations_of, conditions_of, owned
-from jobsetpy.submit import pods_of_job
 
 _JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
 _ENDS: Final = (keys.COMPLETED_CONDITION, keys.FAILED_CONDITION)
@@ -87,16 +87,19 @@ async def _scale(cluster: Cluster, options: argparse.Namespace, jobset: Json) ->
     if options.nodes < 1:
         raise CommandError("error: --nodes must be at least 1; suspend takes away all pods")
     for item in chosen:
-        spec, spares = item["template"]["spec"], keys.IN_PLACE_SPARES_ANNOTATION
+        spec = item["template"]["spec"]
         if not spec.get("parallelism") or spec["parallelism"] != spec.get("completions"):
             raise CommandError(
                 f"error: the Jobs of {item['name']} cannot be resized: their parallelism and "
                 "completions are not set to the same number"
             )
         own = annotations_of({"metadata": item["template"].get("metadata") or {}})
-        count = own.get(spares) or annotations_of(jobset).get(spares) or "0"
-        size = pods_of_job(options.nodes, int(count) if count.isdecimal() else 0)
-        spec["parallelism"] = spec["completions"] = size
+        if read(keys.IN_PLACE_SPARES_ANNOTATION, own, annotations_of(jobset), default=0):
+            raise CommandError(
+                f"error: the Jobs of {item['name']} cannot be resized: they have spares, and the "
+                "ranks are built into their pods; create the JobSet again"
+            )
+        spec["parallelism"] = spec["completions"] = options.nodes
     # The list is replaced as a whole, so it must still be the one that was read.
     stored = await _patch(
         cluster, options, _JOBSETS, jobset, spec={"replicatedJobs": items}, unchanged=True

@@ -193,7 +193,7 @@ async def test_spares_need_quota_even_when_the_jobset_starts_without_them(tenant
     flavor = await tenant.pool("pool", cpu=20)
     await tenant.queue((flavor, {"cpu": "5"}))
     for name in ("first", "second"):
-        job = replicated_job(pods=3)
+        job = replicated_job(pods=2)
         del job["template"]["spec"]["backoffLimit"]
         policy = {"restartStrategy": "InPlaceRestart", "maxRestarts": 4}
         body = jobset(name, job, failurePolicy=policy)

@@ -60,7 +60,7 @@ LISTED = {
     "jax": "jax,jax.numpy,numpy",
     PLAIN: "json,socket",
 }
-MORE = {**SPARES, "torchrun-more": 1}
+MORE = {"torchrun-more": 1}
 """Modes with pods in addition to those that the training needs; all of torchrun's work."""
 HANG_S = 5
 PORT = "29500"

@@ -25,7 +25,7 @@ from support import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = (*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/tutorial/first-jobset.md")
-PLACES = ("shell", "cluster", "node")
+PLACES = ("shell", "cluster", "node", "fresh")
 COPIED = ("config", "examples", "charts", "docs", "pyproject.toml", "README.md")
 PAGE_TIMEOUT_S = 240.0
 SEEN_LINES = 40
@@ -139,6 +139,30 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
+def clone(folder: Path) -> Path:
+    """Copy what a clone of the repository has, with changes that are not committed yet."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def plain_environment(state: Path) -> dict[str, str]:
+    """Return the environment of a reader who has done nothing yet, except that caches are filled.
+
+    Args:
+        state: folder of the clusters that are started.
+    """
+    kept = {"HOME", "XDG_CACHE_HOME", "JOBSETPY_PATIENCE", "LANG"}
+    env = {key: value for key, value in os.environ.items() if key in kept or "proxy" in key.lower()}
+    system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {**env, "PATH": system, "JOBSETPY_STATE_DIR": str(state)}
+
+
 def environment(kubeconfig: Path | None, *wanted: str) -> dict[str, str]:
     """Return the commands' environment, in which the tools and the cluster are found."""
     tools = Binaries.find(wanted, Progress())
@@ -156,7 +180,9 @@ def tools_of(blocks: tuple[Block, ...]) -> tuple[str, ...]:
     return tuple(name for name in ("kubectl", "helm", "promtool") if re.search(rf"\b{name} ", text))
 
 
-def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
+def run(
+    blocks: tuple[Block, ...], folder: Path, env: dict[str, str], timeout_s: float = PAGE_TIMEOUT_S
+) -> str:
     """Run blocks; return their output. A failure shows all of it; processes left running are ended."""
     log = folder / "commands.log"
     with log.open("wb") as out:
@@ -170,7 +196,7 @@ def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
             start_new_session=True,
         )
         try:
-            code = process.wait(patience.scaled(PAGE_TIMEOUT_S))
+            code = process.wait(patience.scaled(timeout_s))
         except subprocess.TimeoutExpired:
             code = None
         finally:

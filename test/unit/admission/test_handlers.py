@@ -369,15 +369,14 @@ async def test_jobset_gets_the_settings_of_its_namespace_when_it_is_created(serv
 
 
 async def test_error_says_who_has_set_an_annotation_when_its_user_has_not(server):
-    """Here the namespace asks for as many spares as the JobSet has pods."""
-    notes = {keys.IN_PLACE_SPARES_ANNOTATION: "1", keys.IN_PLACE_PROCESSES_ANNOTATION: "1"}
+    """Here the namespace asks for modules in advance, and the worker is no Python program."""
+    notes = {keys.IN_PLACE_PRELOAD_ANNOTATION: "auto"}
     await server.client().create(Namespace, "", {"metadata": {"name": "ns", "annotations": notes}})
     body = annotated("supervisor", ["true"])
     handlers = JobSetHandlers(server.client(), WebhookSettings(agent_image="i"))
-    stored = json_patch(body, (await handlers.mutate(create(body))).patch)
-    (cause,) = (await handlers.validate(create(stored))).status["details"]["causes"]
+    (cause,) = (await handlers.mutate(create(body))).status["details"]["causes"]
 
-    assert cause["field"] == f"metadata.annotations[{keys.IN_PLACE_SPARES_ANNOTATION}]"
+    assert cause["field"] == f"metadata.annotations[{keys.IN_PLACE_PRELOAD_ANNOTATION}]"
     assert cause["message"].endswith("(set by: namespace)")
 
 

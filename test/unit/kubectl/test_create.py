@@ -35,7 +35,7 @@ def run(kubectl, monkeypatch, capsys):
 
 
 def test_dry_run_prints_the_manifest(run):
-    """The program's own flags are left alone; spares come in addition to the nodes."""
+    """The program's own flags are left alone; the manager adds the spares."""
     code, out, _ = run(
         "create", "llm", "--image", "r/x:1", "--nodes", "4", "--nproc", "8", "--spares", "1",
         "--gpus", "2", "--queue", "q", "--dry-run", "-o", "yaml", *PROGRAM,
@@ -53,7 +53,7 @@ def test_dry_run_prints_the_manifest(run):
         "labels": {keys.KUEUE_QUEUE_LABEL: "q"},
     }
     spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]
-    assert (spec["parallelism"], spec["completions"]) == (5, 5)
+    assert (spec["parallelism"], spec["completions"]) == (4, 4)
     assert spec["template"]["spec"]["containers"] == [
         {
             "name": "worker",

@@ -25,7 +25,17 @@ from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.annotations import check_annotations, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
-from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, copied, items, objects, text
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    copied,
+    items,
+    number,
+    objects,
+    text,
+)
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.rules.spares import spares_in
 
 SIDECAR = "sidecar"
@@ -76,8 +86,10 @@ def inject(
     if problems:
         return Injection(jobset, problems=problems)
     jobs = copied(list(items(spec, "replicatedJobs")))
-    for _, template, _ in templates(jobs):
+    for at, template, pod in templates(jobs):
         fill_job_fields(template)
+        if not runs_agent(pod):  # an agent in the template states its seats itself
+            _add_spares(jobs[at], template, notes)
     group = _group_of(spec, notes, jobs, problems) if mode == SUPERVISOR else _Group()
     if problems:
         return Injection(jobset, problems=problems)
@@ -100,6 +112,11 @@ def injected(jobset: Json, jobs: list[Any]) -> Injection:
         {"op": "replace", "path": f"/spec/replicatedJobs/{at}/template/spec", "value": template}
         for at, template, _ in templates(jobs)
         if template != given[at]["template"]["spec"]
+    ]
+    patch += [
+        {"op": "add", "path": f"/spec/replicatedJobs/{at}/replicas", "value": jobs[at]["replicas"]}
+        for at, _, _ in templates(jobs)
+        if jobs[at].get("replicas") != given[at].get("replicas")
     ]
     changed = {**jobset, "spec": {**spec, "replicatedJobs": jobs}} if patch else jobset
     return Injection(changed, patch)
@@ -160,6 +177,19 @@ def fill_job_fields(template: dict[str, Any]) -> None:
         template["parallelism"] = 1 if completions is None else completions
     if completions is None:
         template["completions"] = template["parallelism"]
+
+
+def _add_spares(job: dict[str, Any], template: dict[str, Any], notes: Json) -> None:
+    """Add the spares to the pods of each Job and to the Jobs, as all later readers count them.
+
+    Queues and gangs that read the JobSet thus see the real number of pods.
+    """
+    spares = spares_in(job, notes)
+    for field in ("parallelism", "completions"):
+        if number(template, field):  # one of 0 stays: validation refuses it
+            template[field] += spares.pods
+    if spares.jobs and (replicas := replicas_of(job)):
+        job["replicas"] = replicas + spares.jobs
 
 
 def _strategy(spec: Json, name: str) -> Iterator[FieldError]:

@@ -20,10 +20,13 @@ from jobsetpy.reconcilers.rules.json_tree import (
     copied,
     items,
     job_spec,
+    number,
     objects,
     pod_spec,
     text,
 )
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+from jobsetpy.reconcilers.rules.spares import SpareCounts, spares_in
 
 _POD_FIELDS = ("restartPolicy", "serviceAccountName", "automountServiceAccountToken")
 _JOB_FIELDS = ("completionMode",)
@@ -59,8 +62,20 @@ def restore(old: Json, new: Json) -> agent.Injection:
             continue
         _fill(template, job_spec(stored), _JOB_FIELDS)
         agent.fill_job_fields(template)
+        _add_spares(jobs[at], stored, spares_in(stored, child(old, "metadata", "annotations")))
         _restore_pod(pod, pod_spec(stored))
     return agent.injected(new, jobs)
+
+
+def _add_spares(job: dict[str, Any], stored: Json, spares: SpareCounts) -> None:
+    """Add the spares again where a manifest states the pods and Jobs that work."""
+    template, before = job["template"]["spec"], job_spec(stored)
+    for field in ("parallelism", "completions"):
+        pods = number(before, field) or 0
+        if number(template, field) == pods - spares.pods:
+            template[field] = pods
+    if spares.jobs and replicas_of(job) == replicas_of(stored) - spares.jobs:
+        job["replicas"] = replicas_of(stored)
 
 
 def _restore_pod(pod: dict[str, Any], stored: Json) -> None:

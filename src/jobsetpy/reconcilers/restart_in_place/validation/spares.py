@@ -114,7 +114,7 @@ def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
     for name, spare, there, what in most:
         if spare and spare >= there:
             field = note_field(name, f"{path}.template") if name in own else note_field(name)
-            why = f"{what}, and at least one must work: add the spares to them, or ask for fewer"
+            why = f"{what}, spares included, and at least one must work"
             yield invalid(field, str(spare), why)
     for name, why in (
         ("successPolicy", "the manager sets it: a job is complete when all seats have succeeded"),

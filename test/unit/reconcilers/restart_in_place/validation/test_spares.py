@@ -7,7 +7,11 @@ import copy
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.update import restore
+from jobsetpy.reconcilers.validation.defaulting import kept_defaults
 from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.testing import json_patch
 from support.restarts import injection_kit
 from support.restarts.injection_kit import WORKER, admitted, job, job_of, problems, variables
 
@@ -26,17 +30,26 @@ SIDECAR = {keys.IN_PLACE_AGENT_ANNOTATION: "sidecar", keys.IN_PLACE_PROCESSES_AN
 def jobset(
     *, spares="1", own=None, worker=None, pod=None, strategy="InPlaceRestart", notes=None, **fields
 ):
-    """Return a JobSet of two Jobs of four pods; ``own`` are annotations of its pod template."""
+    """Return a JobSet of two Jobs of three seats; ``own`` are annotations of its pod template."""
     given = {keys.IN_PLACE_PROCESSES_ANNOTATION: "2", SPARES: spares, **(notes or {})}
     container = {**copy.deepcopy(WORKER), **(worker or {})}
-    fields = {"parallelism": 4, "completions": 4, **fields}
-    item = job(replicas=2, pod=pod, notes=own, containers=[container], **fields)
+    fields = {"parallelism": 3, "completions": 3, **fields}
+    item = job(
+        replicas=fields.pop("replicas", 2), pod=pod, notes=own, containers=[container], **fields
+    )
     return injection_kit.jobset(item, mode="supervisor", notes=given, strategy=strategy)
 
 
 def with_spare_jobs(*, notes=None, **fields):
-    """Return the JobSet with a spare Job in place of spare pods."""
-    return jobset(spares=None, notes={JOBS: "1", **(notes or {})}, **fields)
+    """Return the JobSet with one working Job, and a spare Job in place of spare pods."""
+    return jobset(spares=None, notes={JOBS: "1", **(notes or {})}, replicas=1, **fields)
+
+
+def counts(body):
+    """Return the Jobs, and the pods of each, that a JobSet states."""
+    item = body["spec"]["replicatedJobs"][0]
+    spec = item["template"]["spec"]
+    return item.get("replicas", 1), spec["parallelism"], spec["completions"]
 
 
 def two_jobs(*, order="AnyOrder", **fields):
@@ -49,7 +62,7 @@ def two_jobs(*, order="AnyOrder", **fields):
 
 
 def test_agent_gets_the_variables_that_determine_its_seat():
-    """Ranks are those of three pods out of four."""
+    """Ranks are those of the pods that the manifest states."""
     rank = {"name": "NODE_RANK", "valueFrom": INDEX}
     found = variables(jobset(worker={"env": [rank]}))
 
@@ -68,10 +81,48 @@ def test_variables_are_the_usual_ones_without_spares():
     assert "WORKER_SEATS" not in variables(jobset(spares=None))
 
 
-def test_annotation_of_the_pod_template_takes_precedence():
-    """As with all annotations of restart in place."""
-    assert variables(jobset(spares=None, own={SPARES: "2"}))["WORKER_SEATS"] == "2"
-    assert variables(jobset(spares="2", own={SPARES: "1"}))["WORKER_SEATS"] == "3"
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (jobset(), (2, 4, 4)),
+        (jobset(spares="0"), (2, 3, 3)),
+        (jobset(spares="2", own={SPARES: "1"}), (2, 4, 4)),
+        (jobset(spares=None, own={SPARES: "2"}), (2, 5, 5)),
+        (jobset(parallelism=None), (2, 4, 4)),
+        (with_spare_jobs(), (2, 3, 3)),
+        (with_spare_jobs(notes={SPARES: "2"}), (2, 5, 5)),
+    ],
+)
+def test_spares_are_added_when_a_jobset_is_created(given, stored):
+    """Once: the stored JobSet, created elsewhere or sent through admission again, stays."""
+    made, errors = admitted(given)
+
+    assert (errors, counts(made)) == ([], stored)
+    assert counts(admitted(made)[0]) == stored
+    assert variables(given).get("WORKER_SEATS", "3") == "3"
+
+
+@pytest.mark.parametrize("given", [jobset(), jobset(own={SPARES: "2"}), with_spare_jobs()])
+def test_spares_are_kept_when_a_manifest_is_applied_again(given):
+    """Also the manifest that stated all pods, as before release 0.3.0."""
+    stored, _ = admitted(given)
+    for size in (counts(given), counts(stored)):
+        again = copy.deepcopy(given)
+        again["spec"]["replicatedJobs"][0]["replicas"] = size[0]
+        job_of(again).update(parallelism=size[1], completions=size[2])
+        kept = restore(stored, again).jobset
+
+        assert counts(kept) == counts(stored)
+        assert validate_update(stored, json_patch(kept, kept_defaults(kept, stored))) == []
+
+
+def test_spares_are_not_added_when_the_template_has_its_own_agent():
+    """It states its seats itself."""
+    made, _ = admitted(jobset())
+    body = copy.deepcopy(made)
+    body["metadata"]["annotations"][SPARES] = "2"
+
+    assert counts(inject(body, image="i").jobset) == (2, 4, 4)
 
 
 def test_spare_jobs_have_no_ranks_of_their_own():
@@ -79,19 +130,19 @@ def test_spare_jobs_have_no_ranks_of_their_own():
     worker = {"env": [{"name": "SLICE", "valueFrom": SLICE}]}
     found = variables(jobset(spares=None, own={JOBS: "1"}, worker=worker))
 
-    assert found["WORKER_WORLD_SIZE"] == "8"
-    assert found["WORKER_SEATS"] == found["WORKER_JOB_PODS"] == "4"
-    assert found["WORKER_SEAT_JOBS"] == "1"
+    assert found["WORKER_WORLD_SIZE"] == "12"
+    assert found["WORKER_SEATS"] == found["WORKER_JOB_PODS"] == "3"
+    assert found["WORKER_SEAT_JOBS"] == "2"
     assert found["WORKER_SEAT_JOB_VARIABLES"] == "SLICE"
-    assert found["WORKER_HOSTS"] == "w=1x4x2"
+    assert found["WORKER_HOSTS"] == "w=2x3x2"
 
 
 def test_spare_pods_and_spare_jobs_are_combined():
     """A Job uses its own spares before it gives up its seats."""
     found = variables(jobset(spares="1", notes={JOBS: "1"}))
 
-    assert (found["WORKER_WORLD_SIZE"], found["WORKER_SEATS"]) == ("6", "3")
-    assert found["WORKER_HOSTS"] == "w=1x3x2"
+    assert (found["WORKER_WORLD_SIZE"], found["WORKER_SEATS"]) == ("12", "3")
+    assert found["WORKER_HOSTS"] == "w=2x3x2"
 
 
 REFUSED = {
@@ -100,15 +151,10 @@ REFUSED = {
         f"metadata.annotations[{JOBS}]",
         "whole number from 0",
     ),
-    "all jobs": (
-        jobset(spares=None, notes={JOBS: "2"}),
-        f"metadata.annotations[{JOBS}]",
-        "has 2 jobs (replicas), and at least one must work: add the spares to them",
-    ),
-    "more than jobs": (
-        jobset(spares="1", own={JOBS: "7"}),
+    "spares of no jobs": (
+        jobset(spares="1", own={JOBS: "7"}, replicas=0),
         f"{POD}.metadata.annotations[{JOBS}]",
-        "has 2 jobs (replicas)",
+        "has 0 jobs (replicas), spares included",
     ),
     "spare jobs without an agent": (
         with_spare_jobs(notes=NO_AGENT),
@@ -134,11 +180,10 @@ REFUSED = {
     ),
     "no number": (jobset(spares="one"), f"metadata.annotations[{SPARES}]", "whole number from 0"),
     "negative": (jobset(spares="-1"), f"metadata.annotations[{SPARES}]", "whole number from 0"),
-    "all pods": (jobset(spares="4"), f"metadata.annotations[{SPARES}]", "has 4 pods, and at least"),
-    "more than pods": (
-        jobset(spares=None, own={SPARES: "9"}),
-        f"{POD}.metadata.annotations[{SPARES}]",
-        "has 4 pods, and at least",
+    "spares of no pods": (
+        jobset(parallelism=0, completions=0),
+        f"metadata.annotations[{SPARES}]",
+        "has 0 pods, spares included",
     ),
     "not Indexed": (
         jobset(completionMode="NonIndexed"),
@@ -321,7 +366,6 @@ def test_numbers_of_spares_and_pods_cannot_change():
 )
 def test_gang_with_spares_is_accepted_when_it_is_one_job_or_waits_for_them(scope, start, replicas):
     """A gang of several Jobs waits for all pods."""
-    body = jobset(notes={START: start, keys.COSCHEDULING_ANNOTATION: scope})
-    body["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    body = jobset(notes={START: start, keys.COSCHEDULING_ANNOTATION: scope}, replicas=replicas)
 
     assert problems(body) == []

@@ -1,0 +1,53 @@
+"""Installation on the cluster of another tool, which is a script here that writes down its arguments."""
+
+from pathlib import Path
+
+import pytest
+
+from hack import local
+from hack.cluster import ClusterError
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """Return a function that makes programs of this name, and one that returns their calls."""
+    log = tmp_path / "calls"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(local, "ROOT", tmp_path)
+    (tmp_path / "build").mkdir()
+
+    def made(*names):
+        for name in names:
+            program = tmp_path / name
+            program.write_text(f'#!/bin/sh\necho "{name} $*" >>{log}\n')
+            program.chmod(0o755)
+        return lambda: log.read_text().splitlines()
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tool", "load"),
+    [
+        ("kind", "kind load image-archive manager.tar --name mine"),
+        ("k3d", "k3d image import manager.tar --cluster mine"),
+    ],
+)
+def test_images_are_loaded_and_the_context_is_chosen_for(tool, load, calls, tmp_path):
+    """Then the local overlay is applied, and the shell is told where the plugin is."""
+    made = calls("kubectl", tool)
+    local.other(tool, "mine", lambda: [Path("manager.tar")])
+
+    assert made()[:3] == [
+        load,
+        f"kubectl config use-context {tool}-mine",
+        "kubectl apply --server-side --force-conflicts -k config/local",
+    ]
+    assert "/.venv/bin" in (tmp_path / "build/env").read_text()
+
+
+def test_missing_tool_is_named_before_images_are_built(calls):
+    """With what else would work."""
+    calls("kubectl")
+    with pytest.raises(ClusterError, match="k9s is not in PATH; install it, or run make cluster"):
+        local.other("k9s", "mine", lambda: pytest.fail("built"))
