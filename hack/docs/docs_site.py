@@ -43,6 +43,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/spares",
         "docs/how-to/lost-nodes",
         "docs/how-to/progress",
+        "docs/how-to/log-rules",
         "docs/how-to/devices",
         "docs/how-to/launchers",
         "docs/how-to/kubectl",

@@ -45,6 +45,7 @@ LATER: Final = (
         "jobsetpy.agent.supervisor.standby.process",
         "jobsetpy.agent.supervisor.standby.last_words",
         "jobsetpy.agent.supervisor.health",
+        "jobsetpy.agent.supervisor.output.part",
         "jobsetpy.agent.supervisor.heartbeats.ring",
         "jobsetpy.agent.supervisor.heartbeats.self_fence",
         "jobsetpy.agent.supervisor.heartbeats.part",

@@ -14,4 +14,7 @@ SAVING: Final = "saving="
 TOUCHED: Final = "touched"
 """Value in place of a step: the worker has shown progress without a number."""
 
+LOG_RULE: Final = "log-rule=1"
+"""Beginning of the cause of a restart by a rule on output, with its name and what it has found."""
+
 MAX_STEP: Final = 2**63 - 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 PREFIX: Final = "jobset.sigs.k8s.io/"
@@ -22,6 +23,7 @@ MAX_SECONDS: Final = 86400
 MAX_HANG_S: Final = 604800
 MAX_SPARES: Final = 1000
 MAX_PROCESSES: Final = 64
+MAX_RULES_TEXT: Final = 16384
 LONGEST_S: Final = 366 * 86400.0
 """Maximum duration in seconds, except for deadlines."""
 AUTO: Final = "auto"
@@ -239,6 +241,33 @@ def _amounts(text: str) -> dict[str, str]:
     return parse_amounts(text)
 
 
+def _progress_pattern(text: str) -> str:
+    from difflib import get_close_matches
+
+    from jobsetpy.api.log_lines import BUILT_IN, progress_patterns
+
+    alike = get_close_matches(text[:64], names := [AUTO, *BUILT_IN], 1, 0.7)
+    if alike and text not in names:
+        raise ValueError(f'must be {_PATTERNS}; did you mean "{alike[0]}"?')
+    progress_patterns(text)
+    return text
+
+
+@lru_cache(maxsize=64)
+def _log_rules(text: str) -> list[Any]:
+    from jobsetpy.api.log_lines import parse_rules
+
+    if len(text) > MAX_RULES_TEXT:
+        raise ValueError(f"must be at most {MAX_RULES_TEXT} characters")
+    import yaml
+
+    try:
+        data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError) as why:
+        raise ValueError(f"is no YAML: {' '.join(str(why).split())[:200]}") from None
+    return parse_rules(data)
+
+
 def _names(text: str) -> list[str]:
     if not (found := list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))):
         raise ValueError
@@ -254,6 +283,9 @@ _AMOUNTS: Final = Form("amounts by resource, such as cpu=100m,memory=64Mi", _amo
 _MODULES: Final = (
     '"auto", names of Python modules, such as "torch,transformers", or both, with commas'
 )
+_PATTERNS: Final = (
+    f'"{AUTO}", the name of a framework, or a regular expression (RE2) such as "step=([0-9]+)"'
+)
 _DEADLINE: Final = "0 (never) or from 10s to 24h"
 
 # ---- rows ---------------------------------------------------------------------------------------
@@ -261,6 +293,7 @@ _DEADLINE: Final = "0 (never) or from 10s to 24h"
 _IN_PLACE: Final = "how-to/restart-in-place.md"
 _SPARES: Final = "how-to/spares.md"
 _HANGS: Final = "how-to/progress.md"
+_LOG_RULES: Final = "how-to/log-rules.md"
 _LOST: Final = "how-to/lost-nodes.md"
 _DEVICES: Final = "how-to/devices.md"
 _POLICY: Final = "how-to/failure-policy.md"
@@ -270,6 +303,7 @@ _PLATFORM: Final = "how-to/platform-rules.md"
 _PLACEMENT: Final = "explanation/exclusive-placement.md"
 _KUBELET: Final = "where the kubelet stops the containers"
 _NO_FILE: Final = "where the agent does not see the worker's file"
+_NO_OUTPUT: Final = "which does not see the worker's output"
 _NO_PROCESSES: Final = "which starts no processes"
 _NO_SEATS: Final = "which cannot give a container another rank while it runs"
 _BOTH: Final = (Level.JOBSET, Level.POD)
@@ -379,6 +413,14 @@ IN_PLACE_HEARTBEAT_ANNOTATION: Final = _agent(
 AFTER_SUCCESS_ANNOTATION: Final = _row(
     "in-place-restart-after-success", "restart of workers of which a pod has succeeded",
     _words("one of Continue, Recreate", "Continue", "Recreate"), _IN_PLACE, default="Continue")
+PROGRESS_PATTERN_ANNOTATION: Final = _agent(
+    "progress-pattern", "pattern of lines of the worker's output that show progress; the first "
+    "group is the step; `auto`, or the name of a framework: what it prints",
+    Form(_PATTERNS, _progress_pattern),
+    _HANGS, _NO_OUTPUT)
+LOG_RULES_ANNOTATION: Final = _agent(
+    "log-rules", "rules on lines of the worker's output, in YAML",
+    Form("a list of rules in YAML", _log_rules), _LOG_RULES, _NO_OUTPUT)
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = _row(
     "in-place-restart-max-without-progress",
     "number of consecutive restarts without a new step after which the JobSet fails",
@@ -475,6 +517,8 @@ ATTEMPT_ANNOTATION: Final = _written(
 AGENT_STATE_ANNOTATION: Final = _written(
     "in-place-restart-state",
     "`parked` or `ready` (spares), `saving=SECONDS` (grace period), `unfit: REASON`")
+LOG_REPORT_ANNOTATION: Final = _written(
+    "in-place-restart-log-report", "last line that a rule on the worker's output reports")
 UNHEARD_ANNOTATION: Final = _written(
     "in-place-restart-unheard", "neighbours that send no heartbeats")
 UNPROBED_ANNOTATION: Final = _written(

@@ -39,6 +39,7 @@ _REPORTS: Final = (
     ("slow_patch", 64),
     ("unheard", 200),
     ("unprobed", 64),
+    ("log_report", 120),
 )
 """Reports of agents, and the number of characters kept, plus one that marks a truncated report."""
 
@@ -95,6 +96,7 @@ class ChildPodAnnotations:
     slow_patch: str | None = field(default=None, name=keys.SLOW_PATCH_ANNOTATION)
     unheard: str | None = field(default=None, name=keys.UNHEARD_ANNOTATION)
     unprobed: str | None = field(default=None, name=keys.UNPROBED_ANNOTATION)
+    log_report: str | None = field(default=None, name=keys.LOG_REPORT_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)

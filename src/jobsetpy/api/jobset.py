@@ -529,10 +529,10 @@ class RestartCause:
     reason: str = field(
         default="",
         description=(
-            "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed or "
-            "WorkerHung (reported by the supervisor), PodRestarted (a pod has reached the next "
-            "epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, or the reason "
-            "of a Job's failure."
+            "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed, "
+            "WorkerHung or LogRule (reported by the supervisor), PodRestarted (a pod has reached "
+            "the next epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, or the "
+            "reason of a Job's failure."
         ),
     )
     job: str = field(default="", description="Job that failed, or was recreated on request.")

@@ -25,6 +25,8 @@ COMPLETION_INDEX_LABEL: Final = COMPLETION_INDEX_ANNOTATION
 """The Job controller sets both on pods; the label since Kubernetes 1.28."""
 UNFIT_EXIT_CODE: Final = 85
 """Exit code of an agent whose health command has failed: the pod ends and is replaced."""
+LOG_RULE_EXIT_CODE: Final = 86
+"""Exit code of an agent that ends its pod by a rule on the worker's output."""
 INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
 """Set on pods of a Job with ``backoffLimitPerIndex``: failures of earlier pods of the index."""
 UNFIT_STATE: Final = "unfit: "
@@ -143,6 +145,7 @@ POD_DELETED_REASON: Final = "PodDeleted"
 POD_RESTARTED_REASON: Final = "PodRestarted"
 WORKER_FAILED_REASON: Final = "WorkerFailed"
 WORKER_HUNG_REASON: Final = "WorkerHung"
+LOG_RULE_REASON: Final = "LogRule"
 LEAVING_POD_COUNTED_REASON: Final = "LeavingPodCounted"
 POD_LEAVING_REASON: Final = "PodLeaving"
 NODE_SUSPECT_REASON: Final = "NodeSuspect"

@@ -1,4 +1,7 @@
-"""``lint``: what API server and webhooks would say of manifests, without a cluster."""
+"""``lint``: what API server and webhooks would say of manifests, without a cluster.
+
+With ``--log`` the patterns and rules of the manifests are tried on a log as well.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,13 @@ from jobsetpy.reconcilers.rules.json_tree import child, text
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="manifests; - for the input")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="manifests; - for the input")
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="a worker's log, on which progress-pattern and log-rules are tried; without a "
+        'manifest, the pattern "auto"',
+    )
     parser.add_argument(
         "--server", action="store_true", dest="ask", help="ask the API server by a dry run as well"
     )
@@ -27,6 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Judge each JobSet; 1 if one is refused or cannot be read."""
     features = _features(options.feature_gates)
+    if not options.files:
+        if not options.log:
+            raise CommandError("error: no manifest, and no --log, was given")
+        print("\n".join(_tried(options.log, {})))  # noqa: T201
+        return 0
     found: list[dict[str, Any]] = []
     asked: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for document in manifests.read(options.files):
@@ -37,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
             meta = child(document.data, "metadata")
             name = text(meta, "name") or text(meta, "generateName")
             found.append(_entry(document.place, name, verdict.errors, verdict.warnings))
+            if options.log and not verdict.errors:
+                found[-1]["log"] = _tried(options.log, document.data)
             asked.append((found[-1], document.data))
     if not found:
         raise CommandError("error: no JobSet in what was given")
@@ -62,6 +78,17 @@ def _print(found: list[dict[str, Any]]) -> None:
                 print(f"{what}{kind}: {warned}")  # noqa: T201
         if not each["errors"] and not each["warnings"]:
             print(f"{what}ok")  # noqa: T201
+        for said in each.get("log", ()):
+            print(f"{what}log: {said}")  # noqa: T201
+
+
+def _tried(log: str, jobset: dict[str, Any]) -> list[str]:
+    from jobsetpy.kubectl import log_trial
+
+    try:
+        return log_trial.try_jobset(jobset, log)
+    except OSError as error:
+        raise CommandError(f"error: {log}: {error.strerror}") from None
 
 
 def _features(text: str) -> Features:

@@ -71,7 +71,14 @@ def explain(
         sentences = ["Its Jobs are not ready yet; no reason is reported."]
     off = _no_step(jobset, mine, of_jobs)
     return Answer(
-        [*sentences, *_unheard(jobset, of_jobs), *_bad_nodes(jobset, of_jobs, now), *off], more
+        [
+            *sentences,
+            *_log_reports(of_jobs),
+            *_unheard(jobset, of_jobs),
+            *_bad_nodes(jobset, of_jobs, now),
+            *off,
+        ],
+        more,
     )
 
 
@@ -290,13 +297,23 @@ def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[s
     if not asked or not ran or reported:
         return []
     text = (
-        "No step was ever reported; hangs are not detected: let the program write its steps into "
+        "No step was ever reported; hangs are not detected: set the annotation "
+        f"{keys.PROGRESS_PATTERN_ANNOTATION}, or let the program write its steps into "
     )
     return [f"{text}$JOBSET_PROGRESS_FILE (docs/how-to/progress.md#report-progress)."]
 
 
 def _bad_nodes(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     return [*_unfit_nodes(pods), *_suspect_nodes(jobset, now)]
+
+
+def _log_reports(pods: Sequence[Json]) -> list[str]:
+    """Return a sentence for each of the first pods of which a rule reports a line of output."""
+    texts = {pod["metadata"]["name"]: annotations_of(pod) for pod in pods}
+    found = {name: notes.get(keys.LOG_REPORT_ANNOTATION) for name, notes in texts.items()}
+    return [_sentence(f"Pod {name}: log rule {text}") for name, text in found.items() if text][
+        :MAX_NAMED
+    ]
 
 
 def _unfit_nodes(pods: Sequence[Json]) -> list[str]:

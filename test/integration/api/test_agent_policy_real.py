@@ -13,6 +13,7 @@ PROGRESS = "jobset.sigs.k8s.io/progress"
 FIRST = "jobset.sigs.k8s.io/first-progress"
 CAUSE = "jobset.sigs.k8s.io/in-place-restart-cause"
 STATE = "jobset.sigs.k8s.io/in-place-restart-state"
+LOG_REPORT = "jobset.sigs.k8s.io/in-place-restart-log-report"
 UNHEARD = "jobset.sigs.k8s.io/in-place-restart-unheard"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
@@ -154,6 +155,7 @@ REFUSED = {
             *("0 blocked", "7 stalled a b", f"7 stalled {'x' * 81}", "7 stalled a\nb"),
         )
     },
+    "log report": (annotations(**{LOG_REPORT: "a\nb"}), "must be the name of a rule"),
     "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")

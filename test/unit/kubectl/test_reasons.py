@@ -218,7 +218,7 @@ def test_hang_limit_without_any_step_is_reported(epoch, progress, said):
     of = jobset(status={"restarts": 0, "syncedEpoch": epoch}, meta=asked, failurePolicy=IN_PLACE)
     answer = explain(of, [job()], [one])
 
-    text = "No step was ever reported; hangs are not detected: let the program write"
+    text = "No step was ever reported; hangs are not detected: set the annotation"
     assert any(each.startswith(text) for each in answer.sentences) == said
 
 

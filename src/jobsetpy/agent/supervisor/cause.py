@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.supervisor.worker.rules import Phase, Worker, WorkerAction
 from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
+from jobsetpy.api.agent_reports import LOG_RULE
 
 
 class Cause:
@@ -70,6 +71,10 @@ class Cause:
             why: what that follows from, in a few words.
         """
         self._cause = f"no-progress={seconds:.0f}{self._suffix(why)}"
+
+    def log_rule(self, text: str) -> None:
+        """Set the cause: a rule on the worker's output is broken, as the text says."""
+        self._cause = f"{LOG_RULE} {text}"
 
     def _suffix(self, text: str = "") -> str:
         """Return the text of a cause without one of its own, with a space before it, or ""."""

@@ -89,6 +89,10 @@ def _features(
 ) -> list[Part]:
     parts: list[Part] = []
     given = services.environ
+    if given.get("PROGRESS_PATTERN") or given.get("LOG_RULES"):
+        from jobsetpy.agent.supervisor.output import part as output
+
+        parts.append(output.Output(services, output.load(given)))
     health_times = given.get("HEALTH_SECONDS") or given.get("HEALTH_INTERVAL_SECONDS")
     if given.get("HEALTH_COMMAND", "").strip() or health_times:
         from jobsetpy.agent.supervisor import health

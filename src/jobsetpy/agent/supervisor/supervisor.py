@@ -211,6 +211,8 @@ class Supervisor:
                 case ArmGrace(seconds):
                     if self._worker.phase is Phase.STOPPING:
                         self._stopping(seconds, pod_ends=False)
+                    elif self._worker.phase is Phase.HUNG:
+                        self._epoch_file.remove()
                     self._grace.start(seconds, self._grace_over)
                 case KillAll():
                     # First: a program that looks at the file must not save as it is killed.
@@ -298,7 +300,6 @@ class Supervisor:
             where["why"] = origin
         self._log("no progress: the worker hangs", level="error", seconds=seconds, **where)
         self._cause.no_progress(seconds, origin)
-        self._epoch_file.remove()
         self._do(self._worker.hung())
 
     def _unkillable(self) -> None:

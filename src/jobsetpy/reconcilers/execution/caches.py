@@ -29,13 +29,14 @@ PODS_OF_JOBSET: Final[rt.Index[ChildPod]] = rt.Index("jobset", _jobset_of)
 
 
 def _jobset_of_reporter(pod: ChildPod) -> str | None:
-    return None if pod.metadata.annotations.unheard is None else _jobset_of(pod)
+    notes = pod.metadata.annotations
+    return None if notes.unheard is None and notes.log_report is None else _jobset_of(pod)
 
 
-UNHEARD: Final[rt.Index[ChildPod]] = rt.Index("unheard", _jobset_of_reporter)
-"""The same for pods whose agents report neighbours that send no heartbeats."""
+REPORTERS: Final[rt.Index[ChildPod]] = rt.Index("reporters", _jobset_of_reporter)
+"""The same for pods whose agents report neighbours that send no heartbeats, or a line of output."""
 
-POD_INDEXES: Final[tuple[rt.Index[ChildPod], ...]] = (PODS_OF_JOBSET, rt.OWNER_UID, UNHEARD)
+POD_INDEXES: Final[tuple[rt.Index[ChildPod], ...]] = (PODS_OF_JOBSET, rt.OWNER_UID, REPORTERS)
 """All indexes of the pods that several reconcilers share."""
 
 

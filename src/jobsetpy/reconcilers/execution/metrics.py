@@ -96,7 +96,8 @@ _in_place_restarts = REGISTRY.counter(
 _in_place_causes = REGISTRY.counter(
     "jobset_in_place_restart_causes_total",
     "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, "
-    "pods_missing (for some seconds), worker_failed or worker_hung (as its supervisor says), or "
+    "pods_missing (for some seconds), worker_failed, worker_hung or log_rule (as its supervisor "
+    "says), or "
     "pod_restarted (a pod at a new epoch); with the exit code, where it is known",
     "cause",
     "exit_code",

@@ -24,7 +24,11 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     needs_decision,
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.seating import seconds_waited, suspect_nodes
-from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear, invalid_notices
+from jobsetpy.reconcilers.restart_in_place.epochs.texts import (
+    conditions_to_clear,
+    invalid_notices,
+    log_reports,
+)
 from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting
@@ -94,6 +98,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         cause = None
     unheard = silence.unheard_events(jobset, quiet, decision)
     notices = invalid_notices(observed, memory.reported)
+    unheard += log_reports(observed)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
     lacking = waiting.has_missing_pods(jobset, pods)
     memory = attrs.evolve(

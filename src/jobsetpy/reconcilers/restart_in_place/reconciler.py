@@ -22,7 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import UNHEARD, SharedCaches, job_of, pods_of_job
+from jobsetpy.reconcilers.execution.caches import REPORTERS, SharedCaches, job_of, pods_of_job
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.status_writer import (
     StatusWriter,
@@ -103,7 +103,7 @@ class RestartInPlaceReconciler:
         """Count a pod's change; called for every event of thousands of pods, so it is O(1)."""
         clock = self._clock
         changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now)
-        if event.new is not None and _unheard(event.new) != _unheard(event.old):
+        if event.new is not None and _reports(event.new) != _reports(event.old):
             group = self.ledger.group_of_pod(event.new)
             return () if group is None else (rt.Request(group.jobset),)
         return self._ask(changed)
@@ -160,7 +160,7 @@ class RestartInPlaceReconciler:
             missing_after_s=self._settings.missing_after_s,
             backoff=self._settings.backoff,
             nodes=self._settings.nodes,
-            unheard=self._pods.by_index(UNHEARD, str(key)),
+            reporters=self._pods.by_index(REPORTERS, str(key)),
         )
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:
@@ -217,8 +217,9 @@ class RestartInPlaceReconciler:
         return jobs, [pod for job in jobs for pod in pods_of_job(self._pods, job)]
 
 
-def _unheard(pod: ChildPod | None) -> str | None:
-    return None if pod is None else pod.metadata.annotations.unheard
+def _reports(pod: ChildPod | None) -> tuple[str | None, str | None]:
+    notes = None if pod is None else pod.metadata.annotations
+    return (None, None) if notes is None else (notes.unheard, notes.log_report)
 
 
 def _count_begun(restart: Restart) -> None:

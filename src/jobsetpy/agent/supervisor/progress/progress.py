@@ -41,6 +41,9 @@ AUTO: Final = "auto"
 
 AUTO_FACTOR: Final = 5
 AUTO_LEAST_S: Final = 30.0
+AUTO_LEAST_OUTPUT_S: Final = 300.0
+"""The same where progress is seen in the output only: a program that was not made for this does not
+say when it saves or evaluates, and usually prints nothing meanwhile."""
 AUTO_AFTER: Final = 3
 """Number of steps that must be observed before there is such a limit."""
 
@@ -136,6 +139,8 @@ class Steps:
         log: log for invalid contents, each kind once.
     """
 
+    source = "progress file"
+
     def __init__(self, log: Log) -> None:
         self._log = log
         self._reported: set[str] = set()
@@ -143,6 +148,14 @@ class Steps:
         self.step = -1
         """Last reported step, or -1."""
         self.section = ""
+
+    def note(self, step: int, section: str) -> None:
+        """Process progress that a line of the output has shown; the step may be -1."""
+        self.touched = True
+        self.section = section
+        if 0 <= step < self.step:
+            self.tell("backwards", "has gone backwards", step=step, highest=self.step)
+        self.step = max(self.step, step)
 
     def take(self, data: bytes) -> None:
         """Process new contents of the file; only the beginning of long ones."""
@@ -166,10 +179,10 @@ class Steps:
             self.step = int(text)
 
     def tell(self, kind: str, what: str, **fields: object) -> None:
-        """Log a line about the file, once for each kind."""
+        """Log a line about the file, or the output, once for each kind."""
         if kind not in self._reported:
             self._reported.add(kind)
-            self._log(f"the progress file {what}", level="warning", **fields)
+            self._log(f"the {self.source} {what}", level="warning", **fields)
 
     @property
     def report(self) -> str | None:
@@ -190,6 +203,7 @@ class StepTimes:
         self._log = log
         self._seen: dict[str, tuple[int, float]] = {}
         self._reported: dict[str, float] = {}
+        self.least_s = AUTO_LEAST_S
 
     def note(self, section: str, seconds: float) -> None:
         """Record the duration of a step, or of a section."""
@@ -211,7 +225,7 @@ class StepTimes:
         count, longest = self._seen.get(section, (0, 0.0))
         where = f"time in section {section}" if section else "step"
         origin = f"the limit follows from the longest {where}, {longest:.1f} s"
-        return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0, origin
+        return max(self.least_s, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0, origin
 
 
 class Idle:
@@ -284,6 +298,12 @@ class Progress:
         self._times = StepTimes(log) if rules.auto else None
         self._usable = True
         self._seen: tuple[int, int, int] | None = None
+        self._has_file = False
+        self._printed = False
+        self.reads_output = False
+        """True if the worker's output shows progress, too."""
+        self.output_known = True
+        """False while an unknown part of the output was not looked at."""
         self._began = 0.0
         self._moved_at = 0.0
         self._recent: deque[float] = deque(maxlen=KEPT_STEPS)
@@ -318,11 +338,30 @@ class Progress:
                     error=str(error),
                 )
             self._usable, self._seen = False, None
-            return
-        self._usable = True
+            if not self.reads_output:
+                return
+        else:
+            self._usable = True
         self._began = asyncio.get_running_loop().time()
         idle = Idle(self._rules, self._began, self._times)
         self._poll.start(POLL_S, self._look, idle)
+
+    def printed(self, step: int, section: str) -> None:
+        """Note progress that the worker's output shows, unless the worker writes the file.
+
+        Args:
+            step: the step; -1 if none was seen.
+            section: section of the program; "" for none.
+        """
+        if self._has_file:
+            return
+        if self._times is not None:
+            self._times.least_s = AUTO_LEAST_OUTPUT_S
+        self.steps.source = "worker's output"
+        self._printed = True
+        self._moved()
+        self.steps.note(step, section)
+        self._note_first()
 
     def stop(self) -> None:
         """Stop the detection of hangs: the worker stops, or has ended."""
@@ -336,10 +375,17 @@ class Progress:
 
     def _look(self, idle: Idle) -> None:
         loop = asyncio.get_running_loop()
-        progress, known = self._changed(), self._seen is not None
+        progress = (self._usable and self._changed()) or self._printed
+        by_output = self.reads_output and not self._has_file
+        known = self.output_known if by_output else self._seen is not None
+        self._printed = False
         section = self.steps.section
         if idle.look(loop.time(), progress=progress, known=known, section=section):
-            self._on_hung(*idle.limit)
+            limit = idle.limit
+            if self._times is not None and not self._has_file:
+                # A limit that was too short for a program as it is costs one restart, not all.
+                self._times.note(section, limit[0])
+            self._on_hung(*limit)
         elif self._rules.watches or self._rules.paced:
             self._poll.start(POLL_S, self._look, idle)
         elif self.first is None:
@@ -360,15 +406,26 @@ class Progress:
                 "gone", "cannot be read: no hang is noticed until it can", error=str(error)
             )
             return False
-        now, self._seen = time.monotonic(), state
+        self._seen = state
+        if not self._has_file:
+            self._has_file = True
+            if self._times is not None:
+                self._times.least_s = AUTO_LEAST_S
+        self._moved()
+        self.steps.take(data)
+        self._note_first()
+        return True
+
+    def _moved(self) -> None:
+        now = time.monotonic()
         if self.steps.touched:  # the time to the first step includes the start
             self._recent.append(now - self._moved_at)
         self._moved_at = now
-        self.steps.take(data)
+
+    def _note_first(self) -> None:
         if self.first is None and self.steps.step >= 0:
             seconds = asyncio.get_running_loop().time() - self._began
             self.first = f"{self.steps.step} {min(seconds, 9999999.0):.3f}"
-        return True
 
 
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

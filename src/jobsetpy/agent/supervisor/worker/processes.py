@@ -179,6 +179,10 @@ class Processes:
         self._aside[pid] = on_exit
         return pid
 
+    def keep_aside(self, pid: int, on_exit: Callable[[int], None]) -> None:
+        """Keep a child of the agent, in a group of its own, aside; ``on_exit`` as before."""
+        self._aside[pid] = on_exit
+
     def adopt(self, pid: int) -> bool:
         """Make a process that was aside one of the worker's; return False if it has ended."""
         if self._aside.pop(pid, None) is None:

@@ -90,7 +90,8 @@ class Phase(enum.Enum):
     """No worker runs: the barrier is closed."""
     RUNNING = "running"
     HUNG = "hung"
-    """Without progress for too long: it may dump its stacks, then it is killed."""
+    """Without progress for too long, or failing by its output: it may dump its stacks or say more,
+    then it is killed."""
     STOPPING = "stopping"
     """Asked to stop for a group restart, within its grace period."""
     CLEARING = "clearing"
@@ -162,15 +163,20 @@ class Worker:
         self._raised = True
         return [ArmGrace(self._rules.grace_s)]
 
-    def hung(self) -> list[WorkerAction]:
+    def hung(self, *, dump: bool = True) -> list[WorkerAction]:
         """Fail a worker without progress for too long, regardless of its exit code.
 
         Even with 0: many programs handle the signal by saving and exiting normally, which does not
         complete their work. SIGCONT follows because a stopped process handles no other signal.
+
+        Args:
+            dump: False for a worker that was seen to fail, and is only given the time to end.
         """
         if self.phase is not Phase.RUNNING:
             return []
         self.phase = Phase.HUNG
+        if not dump:
+            return [ArmGrace(DUMP_S)]
         return [Signal(self._rules.dump_signal), Signal(_SIGCONT), ArmGrace(DUMP_S)]
 
     def exited(self, code: int) -> list[WorkerAction]:
@@ -227,6 +233,12 @@ class Worker:
     def unfit(self) -> list[WorkerAction]:
         """End the pod: its machine is unfit for another epoch, and no worker runs."""
         return self._end(keys.UNFIT_EXIT_CODE) if self.phase is Phase.WAITING else []
+
+    def end_pod(self, *, unfit: bool) -> list[WorkerAction]:
+        """End the pod, whose worker is running: a rule on its output says so."""
+        if self.phase is not Phase.RUNNING:
+            return []
+        return [KillAll(), *self._end(keys.UNFIT_EXIT_CODE if unfit else keys.LOG_RULE_EXIT_CODE)]
 
     def grace_over(self) -> list[WorkerAction]:
         """Handle the end of the grace period of the last ``ArmGrace``."""

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jobsetpy.api import disruptions
+from jobsetpy.api import disruptions, keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of, requested
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import (
+    Cause,
+    FailureSignal,
+    reported_cause,
+)
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, newly_failed
 from jobsetpy.reconcilers.restart_in_place.job_controller import template_rules
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Observations, ObservedEpochs
@@ -104,6 +108,9 @@ def judge(
             # Its taints are those of a failure, not of maintenance.
             return Cause(epoch, FailureSignal.NODE_LOST, name, reason=reason, node=node)
         return Cause(epoch, sign, name, reason=reason, counted=False, node=node)
+    by_rule = any(each.exit_code == keys.LOG_RULE_EXIT_CODE for each in known)
+    if by_rule and new is not None and (ended := reported_cause(new, epoch)) is not None:
+        return ended
     return Cause(
         epoch,
         sign,

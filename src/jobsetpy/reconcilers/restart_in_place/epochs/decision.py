@@ -183,6 +183,8 @@ class _Case:
                 # Failing the JobSet is not urgent: the pod's agent will report the failure.
                 return NOTHING
             return EpochDecision(failed=over_budget(pace))
+        if (failed := other_limits.failed_by_rule(jobset, self.cause, opened)) is not None:
+            return EpochDecision(failed=failed)
         crash = other_limits.worst_crash(jobset, self.pods, pace)
         if crash.times > allowed:
             failed = other_limits.crash_loop(crash, next_epoch(status, epochs), pace)

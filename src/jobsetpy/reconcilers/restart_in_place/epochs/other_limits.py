@@ -11,13 +11,15 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.annotations import read
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.api.log_lines import LogRule
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import is_gathering, record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, over_budget
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.agent_containers import strangers
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace
-from jobsetpy.reconcilers.rules.json_tree import child, objects, text
+from jobsetpy.reconcilers.rules.json_tree import child, objects, pod_notes, text
 
 
 def worst_crash(jobset: JobSet, pods: Histogram, pace: Pace = UNPACED) -> Crash:
@@ -74,6 +76,24 @@ def charged_containers(jobset: JobSet, replicated_job: str) -> frozenset[str]:
             named = [*objects(pod, "containers"), *waited_for]
             return frozenset(text(container, "name") for _, container in named)
     return frozenset()
+
+
+def failed_by_rule(
+    jobset: JobSet, cause: Cause | None, opened: int
+) -> cond.DesiredCondition | None:
+    """Return the failure of a JobSet of which a rule on output says that it fails.
+
+    An agent only reports the name of the rule: what the rule does, the JobSet says.
+    """
+    if cause is None or cause.sign is not FailureSignal.LOG_RULE or cause.epoch != opened - 1:
+        return None
+    name = cause.reason.partition(":")[0]
+    templates = [pod_notes({"template": item.template}) for item in jobset.spec.replicated_jobs]
+    for notes in (jobset.metadata.annotations, *templates):
+        rules: list[LogRule] = read(keys.LOG_RULES_ANNOTATION, notes, default=[])
+        if any(rule.name == name and rule.then == "fail-jobset" for rule in rules):
+            return cond.failed(keys.LOG_RULE_REASON, f"jobset failed due to {cause}")
+    return None
 
 
 # ---- progress, as pods report it -----------------------------------------------------------------

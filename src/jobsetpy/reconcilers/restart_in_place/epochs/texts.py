@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -149,6 +150,8 @@ def leaving_often(history: History, pace: Pace) -> tuple[EmitEvent, ...]:
 
 
 _MAX_TEXT: Final = 40
+MAX_LOG_REPORTS: Final = 20
+"""Maximum number of pods whose lines are events at a time."""
 
 
 def invalid_notices(
@@ -168,6 +171,21 @@ def invalid_notices(
         for item in observed.pods.invalid.values()
         if item not in reported
     )
+
+
+def log_reports(observed: ObservedEpochs) -> list[EmitEvent]:
+    """Return a Warning for the last line that each pod reports by a rule on its output."""
+    found = [(pod.metadata.name, pod.metadata.annotations.log_report) for pod in observed.reporters]
+    return [
+        EmitEvent(
+            cond.WARNING, keys.LOG_RULE_REASON, f"pod {name!r}: log rule {_line(text)}", pod=name
+        )
+        for name, text in islice(((name, text) for name, text in found if text), MAX_LOG_REPORTS)
+    ]
+
+
+def _line(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def _shortened(text: str) -> str:

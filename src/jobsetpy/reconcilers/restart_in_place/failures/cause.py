@@ -12,6 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     EXIT_CODE,
+    LOG_RULE,
     parse_cause,
     parse_progress,
     signal_name,
@@ -31,6 +32,7 @@ class FailureSignal(enum.Enum):
     REQUESTED = "requested"
     WORKER_FAILED = "worker_failed"
     WORKER_HUNG = "worker_hung"
+    LOG_RULE = "log_rule"
 
 
 _CLAUSES: Final[Mapping[FailureSignal | None, tuple[str, str]]] = {
@@ -53,6 +55,7 @@ _CLAUSES: Final[Mapping[FailureSignal | None, tuple[str, str]]] = {
     FailureSignal.REQUESTED: (keys.RESTART_REQUESTED_REASON, "a restart is asked for"),
     FailureSignal.WORKER_FAILED: (keys.WORKER_FAILED_REASON, "pod {name!r}: {ended}"),
     FailureSignal.WORKER_HUNG: (keys.WORKER_HUNG_REASON, "pod {name!r}: {reason}"),
+    FailureSignal.LOG_RULE: (keys.LOG_RULE_REASON, "pod {name!r}: log rule {reason}"),
     None: (keys.JOB_REMADE_REASON, "job {name!r} is recreated"),
 }
 """Reason of the condition, and clause for messages."""
@@ -68,7 +71,7 @@ class Cause:
         name: name of the pod, or of the Job.
         container: name of the failed container, if known.
         reason: reason of the pod's phase; for missing pods, their description; for a worker, how
-            long it has hung, or its reported failure.
+            long it has hung, its reported failure, or the rule on its output and a line.
         counted: True if the restart counts towards ``maxRestarts``.
         node: node of the pod.
     """
@@ -125,6 +128,8 @@ def reported_cause(pod: ChildPod, epoch: int) -> Cause | None:
     if end.kind == EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
         return Cause(epoch, FailureSignal.WORKER_FAILED, name, container, end.text, node=node)
+    if end.kind == LOG_RULE:
+        return Cause(epoch, FailureSignal.LOG_RULE, name, reason=end.text, node=node)
     step = parse_progress(notes.progress)
     where = "" if step is None or step < 0 else f" at step {step}"
     said = f" ({end.text})" if end.text else ""

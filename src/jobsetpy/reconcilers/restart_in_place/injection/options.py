@@ -13,6 +13,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.annotations import Annotati
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     Ranks,
     health_variables,
+    output_variables,
     process_variables,
     standby_variables,
 )
@@ -110,6 +111,7 @@ def _supervisor_variables(
             field = f"{where}.containers[{at}]"
             variables |= standby_variables(notes, worker) | health_variables(notes, pod, where)
             variables |= process_variables(notes, template, worker, field, ranks)
+            variables |= output_variables(notes, pod, worker, where)
     why = "has no effect in supervisor mode, which needs no port: remove it"
     notes.refuse(keys.IN_PLACE_BARRIER_PORT_ANNOTATION, why)
     return variables

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import msgspec
 
 from jobsetpy.api import keys
-from jobsetpy.api.annotations import read
+from jobsetpy.api.annotations import AUTO, read
+from jobsetpy.api.log_lines import BUILT_IN, LogRule
 from jobsetpy.api.python_command import split_python
+from jobsetpy.reconcilers.failure_policy.patterns import pattern_problem, patterns_problems
 from jobsetpy.reconcilers.restart_in_place.injection.annotations import Annotations
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import (
@@ -133,6 +136,42 @@ def health_variables(notes: Annotations, pod: Json, path: str) -> dict[str, str]
         "HEALTH_SECONDS": notes.text(keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION),
         "HEALTH_INTERVAL_SECONDS": notes.text(keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION),
     }
+
+
+def output_variables(notes: Annotations, pod: Json, worker: Json, path: str) -> dict[str, str]:
+    """Return the supervisor's variables about the worker's output.
+
+    Args:
+        notes: annotations, and errors in them.
+        pod: spec of the pod.
+        worker: the container.
+        path: field path of the pod's spec.
+    """
+    pattern, rules = keys.PROGRESS_PATTERN_ANNOTATION, keys.LOG_RULES_ANNOTATION
+    for name in (pattern, rules):
+        if worker.get("tty") is True:
+            notes.refuse(
+                name,
+                f"has no effect: container {text(worker, 'name')!r} has a terminal (tty: true), "
+                "whose output the agent does not read. Remove one of them",
+            )
+    found: dict[str, str] = {"PROGRESS_PATTERN": notes.text(pattern).replace("$", "$$")}
+    given: list[LogRule] = read(rules, notes.own, notes.shared, default=[])
+    ending = [each for each in given if each.then in {"end-pod", "unfit-node"}]
+    if ending and pod.get("restartPolicy") == "OnFailure":
+        why = f"rule {ending[0].name!r} ends the pod, which needs restartPolicy Never"
+        notes.problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
+    patterns = [each.line for each in given]
+    own = notes.text(pattern)
+    if own not in ("", AUTO, *BUILT_IN) and (why := pattern_problem(own)):
+        notes.refuse(pattern, why)
+    for rule, why in zip(given, patterns_problems(tuple(patterns)), strict=True):
+        if why:
+            notes.refuse(rules, f"line of rule {rule.name!r} {why}")
+    if given:
+        # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
+        found["LOG_RULES"] = msgspec.json.encode(given).decode().replace("$", "$$")
+    return found
 
 
 def process_variables(

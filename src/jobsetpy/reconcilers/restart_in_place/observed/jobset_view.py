@@ -102,7 +102,8 @@ class ObservedEpochs:
         missing_after_s: time after which a missing pod of a running group counts as failed.
         backoff: back-off of restarts in quick succession, unless the JobSet sets its own.
         nodes: settings for suspect nodes.
-        unheard: pods whose agents report neighbours that send no heartbeats, in any epoch.
+        reporters: pods whose agents report neighbours that send no heartbeats, or a line of output,
+            in any epoch.
     """
 
     jobset: JobSet
@@ -117,4 +118,4 @@ class ObservedEpochs:
     missing_after_s: float = 10.0
     backoff: RestartBackoff = OFF
     nodes: NodeMemory = attrs.field(factory=NodeMemory)
-    unheard: Sequence[ChildPod] = ()
+    reporters: Sequence[ChildPod] = ()

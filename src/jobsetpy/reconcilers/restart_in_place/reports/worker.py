@@ -22,7 +22,11 @@ EXIT_CODE: Final = "exit-code"
 NO_PROGRESS: Final = "no-progress"
 
 
-_CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})(?: (.{1,120}))?", re.ASCII)
+LOG_RULE: Final = "log-rule"
+
+_CAUSE: Final = re.compile(
+    r"(exit-code|no-progress|log-rule)=(0|[1-9][0-9]{0,6})(?: (.{1,120}))?", re.ASCII
+)
 
 _STEP: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
@@ -35,9 +39,9 @@ class WorkerEnd(NamedTuple):
     """Failure of a worker.
 
     Args:
-        kind: ``EXIT_CODE``, or ``NO_PROGRESS`` if it was killed because it hung.
-        number: the exit code, 128 + n for signal n; or the seconds without progress.
-        text: reason given by the worker, one line; "" for none.
+        kind: ``EXIT_CODE``, ``NO_PROGRESS`` if it was killed because it hung, or ``LOG_RULE``.
+        number: the exit code, 128 + n for signal n; or the seconds without progress; or 1.
+        text: reason given by the worker, one line; "" for none. For a rule, its name and a line.
     """
 
     kind: str

@@ -67,7 +67,7 @@ def silence(*pods: ChildPod, epoch: int = EPOCH) -> Silence:
     )
     reporters = [each for each in pods if each.metadata.annotations.unheard is not None]
     return silence_of(
-        ObservedEpochs(jobset=jobset, unheard=reporters, members=lambda: ([], list(pods)))
+        ObservedEpochs(jobset=jobset, reporters=reporters, members=lambda: ([], list(pods)))
     )
 
 
@@ -214,7 +214,7 @@ def test_outage_is_assumed_when_more_agents_report_than_a_lost_node_causes():
         raise AssertionError("all pods are read")
 
     for reporters, expected in ((many, Silence(outage=True)), (old, NO_SILENCE)):
-        observed = ObservedEpochs(jobset=jobset, unheard=reporters, members=members)
+        observed = ObservedEpochs(jobset=jobset, reporters=reporters, members=members)
         assert silence_of(observed) == expected
 
 

@@ -1,0 +1,1 @@
+"""The worker's output: copied through pipes of the agent, and matched in a process of its own."""

@@ -1,0 +1,176 @@
+"""The container's output streams, behind pipes of the agent.
+
+The agent's own descriptors 1 and 2 become the pipes' ends, so all that inherits them writes there:
+the worker, standby processes, the agent's log. One thread for each stream copies the bytes to where
+they went before. It waits for nothing else: a copy for the matching process is only offered.
+
+The pipes are the container's for all epochs, hence nothing is reordered between two workers, and
+what a worker has written before it crashed is copied after its end.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import termios
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+CHUNK: Final = 128 * 1024
+"""Maximum number of bytes that are copied at a time; a message of a pair of sockets takes them."""
+DRAIN_S: Final = 10.0
+"""Maximum time in seconds at the pod's end in which no byte can be written, before it is lost."""
+_POLL_S: Final = 0.001
+_F_SETPIPE_SZ: Final = 1031
+
+
+class Tap(Protocol):
+    """Function that is offered each piece of output; it never waits."""
+
+    def __call__(self, stream: int, run: int, data: memoryview) -> None:
+        """Take a piece, or drop it.
+
+        Args:
+            stream: index of the stream.
+            run: number of the worker's run that has written it.
+            data: the bytes; valid during the call.
+        """
+        ...
+
+
+class Stream:
+    """One of the container's output streams.
+
+    Args:
+        index: its index, for the tap.
+        numbers: the descriptors of this process that become the pipe.
+        tap: is offered each piece.
+
+    Raises:
+        OSError: there is no pipe, or the descriptor is closed.
+    """
+
+    def __init__(self, index: int, numbers: Sequence[int], tap: Tap) -> None:
+        self._index = index
+        self._numbers = numbers
+        self._tap = tap
+        self._target = os.dup(numbers[0])
+        try:
+            self._reader, writer = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            os.close(self._target)
+            raise
+        # A larger pipe saves changes of thread. A user's limit may forbid it.
+        with suppress(OSError):
+            fcntl.fcntl(self._reader, _F_SETPIPE_SZ, 2 * CHUNK)
+        for number in numbers:
+            os.dup2(writer, number)
+        os.close(writer)
+        self._read = self._written = 0
+        self._run = 0
+        self._next: tuple[int, int] | None = None
+        self.broken: OSError | None = None
+        """Error for which output was lost, or the stream closed."""
+        self._thread = threading.Thread(target=self._copy, name=f"output-{index}", daemon=True)
+
+    def start(self) -> None:
+        """Start to copy."""
+        self._thread.start()
+
+    def begin_run(self, run: int) -> None:
+        """Assign what is written from now on to another run of the worker."""
+        self._next = self._end(), run
+
+    def _end(self) -> int:
+        """Return the number of bytes that have been written into the pipe so far."""
+        waiting = bytearray(4)
+        with suppress(OSError):
+            fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+        return self._read + int.from_bytes(waiting, "little")
+
+    def close(self) -> None:
+        """Restore the descriptors, and wait until what is in the pipe now has been copied.
+
+        Processes that outlive the worker may still write into the pipe: that is not waited for.
+        """
+        end = self._end()
+        for number in self._numbers:
+            with suppress(OSError):
+                os.dup2(self._target, number)
+        seen, since = self._written, time.monotonic()
+        while self._written < end and self._thread.is_alive():
+            if seen != self._written:
+                seen, since = self._written, time.monotonic()
+            elif time.monotonic() > since + DRAIN_S:
+                return
+            time.sleep(_POLL_S)
+
+    def _copy(self) -> None:
+        buffer = bytearray(CHUNK)
+        view = memoryview(buffer)
+        while count := os.readv(self._reader, [buffer]):
+            self._read += count
+            data = view[:count]
+            with suppress(Exception):  # matching must never cost a byte
+                self._offer(data, self._read - count)
+            try:
+                self._write(data)
+            except OSError as error:
+                self.broken = error
+                if error.errno == errno.EPIPE:
+                    # Its reader has gone, which the next writer is to notice as it did before.
+                    os.close(self._reader)
+                    return
+            self._written += count
+
+    def _offer(self, data: memoryview, start: int) -> None:
+        if self._next is not None:
+            end, run = self._next
+            if end >= start + len(data):
+                self._tap(self._index, self._run, data)
+                return
+            if end > start:
+                self._tap(self._index, self._run, data[: end - start])
+                data = data[end - start :]
+            self._run, self._next = run, None
+        self._tap(self._index, self._run, data)
+
+    def _write(self, data: memoryview) -> None:
+        while data:
+            try:
+                data = data[os.write(self._target, data) :]
+            except BlockingIOError:
+                # Another process that has the stream may have made it non-blocking.
+                select.select([], [self._target], [])
+
+
+def open_streams(tap: Tap) -> tuple[list[Stream], list[str]]:
+    """Return the streams behind pipes, and why a stream has none.
+
+    Streams that are one file, as with ``2>&1``, share a pipe, which keeps the order of their bytes.
+    A terminal stays as it is, since a program that tests for one has to find it.
+    """
+    groups: dict[tuple[int, int], list[int]] = {}
+    problems: list[str] = []
+    for number, name in ((1, "standard output"), (2, "standard error")):
+        try:
+            found = os.fstat(number)
+        except OSError:
+            problems.append(f"{name} is closed")
+            continue
+        if os.isatty(number):
+            problems.append(f"{name} is a terminal")
+        else:
+            groups.setdefault((found.st_dev, found.st_ino), []).append(number)
+    streams = []
+    for index, numbers in enumerate(groups.values()):
+        try:
+            streams.append(Stream(index, numbers, tap))
+        except OSError as error:
+            problems.append(f"there is no pipe for descriptor {numbers[0]}: {error}")
+    return streams, problems
