@@ -51,7 +51,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _AGENT: Final = re.compile(r'\{"ts":"[^"]+","level":"[a-z]+","event":"[^"]*","ms":\d+')
 """Beginning of the agent's own lines, which are no output of the worker."""
 _ONLY_PYTHON: Final = re.compile(r"\\[1-9Z]|\(\?(?:[=!>(]|<[=!]|P=|#)|[*+?}]\+|\{,")
-"""What Python understands and RE2 does not, or in another way."""
+"""Syntax of Python that RE2 does not understand, or in another way."""
 _ONLY_RE2: Final = re.compile(r"\[\[:")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _NUMBER: Final = re.compile(r"([<>]) *([-+]?[0-9][0-9.]{0,20}(?:[eE][-+]?[0-9]{1,3})?)")

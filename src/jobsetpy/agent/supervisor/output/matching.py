@@ -37,7 +37,7 @@ MAX_PAUSE_S: Final = 60.0
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
-    """What is matched.
+    """Patterns and rules to match.
 
     Args:
         progress: patterns of progress, by name.
