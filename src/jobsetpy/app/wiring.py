@@ -219,6 +219,7 @@ def _add_restart_in_place(
     from jobsetpy.reconcilers.restart_in_place import reconciler
     from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
     from jobsetpy.reconcilers.restart_in_place.replacing import (
+        early_workers_reconciler,
         successors_reconciler,
         uncounted_reconciler,
     )
@@ -227,6 +228,7 @@ def _add_restart_in_place(
     settings = make(reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes)
     reconciler.setup(manager, settings)
     uncounted_reconciler.setup(manager)
+    early_workers_reconciler.setup(manager)
     successors_reconciler.setup(manager, make(successors_reconciler.SuccessorSettings, nodes=nodes))
 
 

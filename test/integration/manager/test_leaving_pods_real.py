@@ -179,6 +179,34 @@ async def test_job_is_recreated_when_it_has_counted_a_leaving_pod(group):
         assert max(one.most.values()) == 1
 
 
+@pytest.mark.parametrize("manager_state", ["runs", "is stopped", "is gone"])
+async def test_rank_is_kept_when_its_kubelet_ends_its_pod(group, client, namespace, manager_state):
+    """It saves and exits with 0; the Job controller counts it before a manager sees it, or not."""
+    async with group() as (one, manager):
+        name = one.there(1)[0]
+        if manager_state == "is stopped":
+            manager.process.send_signal(signal.SIGSTOP)
+        elif manager_state == "is gone":
+            await manager.kill()
+        await one.end_by_kubelet(name)
+
+        async def counted():
+            return (await one.job()).status.completed_indexes == "0"
+
+        if manager_state != "runs":
+            assert await patience.eventually(counted, 20)
+        if manager_state == "is stopped":
+            manager.process.send_signal(signal.SIGCONT)
+        elif manager_state == "is gone":
+            await manager.start()
+        await one.complete(4, 90)
+
+        assert await patience.eventually(lambda: name not in one.pods, 60)
+        assert counts(await one.job()) == (0, "", 0)
+        assert max(one.most.values()) == 1
+        assert (await one.jobset()).status.restarts_count_towards_max == 0
+
+
 async def test_pod_deleted_by_force_is_kept_until_its_kubelet_ends_it(group, client, namespace):
     """Without the finalizer a second pod of the index would run next to it."""
     async with group() as (one, _):

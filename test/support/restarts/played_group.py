@@ -224,6 +224,12 @@ class PlayedGroup(StoredJobSet):
         await self._put(name, pod_status.ended(code, "worker", at=pod_status.now()))
         return at
 
+    async def end_by_kubelet(self, name: str) -> None:
+        """End a pod whose program saves and exits with 0, as for node pressure: nothing is deleted."""
+        reason = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+        status = pod_status.ended(0, "worker", at=pod_status.now())
+        await self._put(name, status | {"conditions": [*status.get("conditions", []), reason]})
+
     async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:
         """Wait until a pod runs that is not in ``known``, and return the seconds since ``at``."""
         deadline = time.monotonic() + patience.scaled(timeout_s)

@@ -40,7 +40,8 @@ async def test_gates_decide_which_controllers_run():
     _, everything = made(world, None)
     _, less = made(world, OFF)
     assert {"jobset", "pod-epochs"} <= everything
-    assert everything - less == {"pod-epochs", "leaving-pods", "successor-pods", "coscheduling"}
+    in_place = {"pod-epochs", "leaving-pods", "early-workers", "successor-pods"}
+    assert everything - less == in_place | {"coscheduling"}
 
 
 @pytest.mark.looptime

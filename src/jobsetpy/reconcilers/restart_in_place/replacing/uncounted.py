@@ -10,7 +10,10 @@ a pod is replaced as soon as it is deleted. So the manager removes the finalizer
 leaves.
 
 A kubelet that ends a pod by itself (node pressure, a critical pod, shutdown of the node) deletes
-nothing: such a pod leaves with its end, which its condition ``DisruptionTarget`` explains.
+nothing: such a pod leaves with its end, which its condition ``DisruptionTarget`` explains. It stays
+after its end, so that a manager that starts can still see that its Job has counted it. One that was
+not counted and has succeeded is deleted: once its successor has completed the index, and was
+removed with its node, it would look like one that was counted.
 
 The same holds for a pod that has ended if its deletion was requested before: it still has a grace
 period, while a pod that is deleted after its end has none. The Job controller, which counts within
@@ -87,11 +90,13 @@ class LeavingPlan(Plan[None]):
     Args:
         uncount: True to remove the Job controller's finalizer from it.
         recreate: True to recreate its Job, which counts it as succeeded.
+        delete: True to delete it, since its Job does not count it.
         again: True to check its Job again later.
     """
 
     uncount: bool = False
     recreate: bool = False
+    delete: bool = False
     again: bool = False
 
     def event(self, first: ChildPod, job: Job) -> EmitEvent:
@@ -105,12 +110,15 @@ class LeavingPlan(Plan[None]):
 
 
 def is_leaving(pod: ChildPod) -> bool:
-    """Return True if a pod leaves before its end and its Job may still count it; O(1)."""
+    """Return True if a pod leaves before its end and its Job may count it, or has; O(1)."""
     meta = pod.metadata
-    if not pod.is_interrupted or not meta.tracked:
+    if not pod.is_interrupted:
         return False
     if meta.deletion_timestamp is None:
-        return True  # its kubelet has ended the containers: none can run next to a replacement
+        # Its kubelet has ended the containers: none can run next to a replacement.
+        return meta.tracked or pod.status.phase == "Succeeded"
+    if not meta.tracked:
+        return False
     return meta.deletion_grace_period_seconds != 0 or not pod.spec.node_name
 
 
@@ -131,10 +139,20 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
     index = parse_count(first.metadata.annotations.completion_index)
     if index is not None and job.status.has_completed(index):
         if observed.replaced:
-            return LeavingPlan()
+            return LeavingPlan(delete=_remains(pod))
         result = Result.done(summary="has the job recreated, which counts the pod as succeeded")
         return LeavingPlan(recreate=True, result=result)
-    return _check_again(observed, "the pod may have been counted")
+    plan = _check_again(observed, "the pod may have been counted")
+    return plan if plan.again else LeavingPlan(delete=_remains(pod))
+
+
+def _remains(pod: ChildPod | None) -> bool:
+    """Return True for a pod that has succeeded and that is not being deleted."""
+    return (
+        pod is not None
+        and pod.metadata.deletion_timestamp is None
+        and pod.status.phase == "Succeeded"
+    )
 
 
 def _check_again(observed: ObservedLeaving, why: str = "") -> LeavingPlan:

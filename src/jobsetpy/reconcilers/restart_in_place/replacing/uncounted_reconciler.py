@@ -5,7 +5,7 @@ reconcile. ``reconcilers.restart_in_place.replacing.uncounted`` decides. A pod i
 the first sign of its leaving until its Job certainly does not count it; a manager that starts finds
 the leaving pods in its cache. A manager that waits for its election remembers them, too: of a pod
 that leaves and ends while no manager leads, nothing else is left. Without any manager such a pod
-stays unnoticed.
+stays unnoticed, unless its kubelet has ended it: then it still exists.
 """
 
 from __future__ import annotations
@@ -148,6 +148,10 @@ class LeavingPodsReconciler:
             except (ConflictError, NotFoundError):  # another pod of that name, or none
                 return True
             return stored.status.phase == "Succeeded"
+        if plan.delete and pod is not None:
+            with suppress(ConflictError, NotFoundError):
+                meta = pod.metadata
+                await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
         if plan.recreate and job is not None and jobset is not None:
             await self._recreate(job)
             event = plan.event(observed.first, job)

@@ -67,7 +67,10 @@ def interrupted(reason="TerminationByKubelet", phase="Succeeded", **fields):
 LEAVING = {
     "was ended by its kubelet and saved": (interrupted(), True),
     "was ended by its kubelet and failed": (interrupted(phase="Failed", code=143), True),
-    "was ended by its kubelet and is uncounted": (interrupted(finalizers=()), False),
+    "was ended by its kubelet and may have been counted": (interrupted(finalizers=()), True),
+    "was ended by its kubelet, failed, and is counted": (
+        interrupted(phase="Failed", finalizers=()), False,
+    ),
     "is about to be evicted": (interrupted("EvictionByEvictionAPI", "Running"), False),
     "has succeeded before its eviction": (interrupted("EvictionByEvictionAPI"), False),
     "stays": (pod(grace=None), False),
@@ -78,7 +81,7 @@ LEAVING = {
     "ended with 143 after it was asked to": (pod(phase="Failed", code=143), True),
     "is deleted after its end": (pod(phase="Succeeded", grace=0), False),
     "is no longer tracked": (pod(finalizers=("example.com/mine",)), False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LEAVING)
@@ -173,6 +176,20 @@ def test_job_is_recreated_if_it_counts_a_pod_that(case):
 
     assert (plan.again, plan.recreate) == (again, recreate)
     assert (last.again, last.recreate) == (False, recreate)
+
+
+@pytest.mark.parametrize(
+    ("completed", "replaced", "expected"),
+    [("", False, "deletes"), ("0", True, "deletes"), ("0", False, "recreates")],
+    ids=["not counted", "its successor counted", "counted"],
+)
+def test_pod_ended_by_its_kubelet_is_deleted_unless_it_was_counted(completed, replaced, expected):
+    """Its successor may complete the index and be removed: the rest would then look counted."""
+    one, its = interrupted(finalizers=()), job(completedIndexes=completed)
+    observed = ObservedLeaving(first=one, pod=one, job=its, jobset=jobset(), replaced=replaced)
+    plan = plan_leaving(attrs.evolve(observed, checks=CHECKS))
+
+    assert (plan.delete, plan.recreate) == (expected == "deletes", expected == "recreates")
 
 
 def test_job_of_a_jobset_that_is_recreated_is_never_recreated_for_a_counted_pod():

@@ -1,0 +1,126 @@
+"""Reconciler that deletes pods whose workers run too early (controller ``early-workers``).
+
+The request's key is the pod's. A pod event costs O(1); ``early_workers`` decides. Before a pod is
+deleted, its JobSet is read from the API server and the plan made again: a cache that lags behind
+does not show that the barrier has lifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.errors import ConflictError, NotFoundError
+from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of
+from jobsetpy.reconcilers.restart_in_place.replacing.early_workers import (
+    ObservedWorker,
+    early_event,
+    may_run_early,
+    plan_early,
+)
+from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
+
+WORKERS: Final = 4
+
+
+class _First(NamedTuple):
+    """First observation of a running worker: UID and epoch of its pod, time, and if it waited."""
+
+    uid: str
+    epoch: int
+    at: float
+    certain: bool
+
+
+class EarlyWorkersReconciler:
+    """Reconciler that deletes a pod, the request's key, if its worker runs at a closed barrier.
+
+    Args:
+        caches: informers to read from.
+    """
+
+    def __init__(self, caches: SharedCaches) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
+        self._events = caches.events
+        self._first: dict[rt.ObjectKey, _First] = {}
+
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Request a reconcile if a pod's worker begins to run above the synced epoch; O(1)."""
+        old, new = event.old, event.new
+        meta = event.obj.metadata
+        key = rt.ObjectKey(meta.namespace, meta.name)
+        if new is None or not may_run_early(new):
+            self._first.pop(key, None)
+            return ()
+        epoch, known = epoch_of(new), self._first.get(key)
+        if known is not None and (known.uid, known.epoch) == (meta.uid, epoch):
+            return ()
+        job = job_of(self._jobs, new)
+        jobset = None if job is None else jobset_of(self._jobsets, job)
+        if jobset is not None and epoch <= jobset.status.synced_epoch:
+            self._first.pop(key, None)
+            return ()
+        waited = old is not None and not old.status.running and epoch_of(old) == epoch
+        self._first[key] = _First(meta.uid, epoch, self._clock.monotonic(), waited)
+        return (rt.Request(key),)
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Delete the pod if its worker has run early for long enough."""
+        observed = self._observe(request.key)
+        plan = plan_early(observed)
+        if plan.delete and observed.pod is not None and observed.jobset is not None:
+            with suppress(ConflictError, NotFoundError):  # another of that name, or none
+                await self._delete(observed, observed.pod, observed.jobset)
+        if plan.result.delay is None:
+            self._first.pop(request.key, None)
+        return plan.result
+
+    def _observe(self, key: rt.ObjectKey) -> ObservedWorker:
+        pod, first = self._pods.get(key), self._first.get(key)
+        if pod is None or first is None or (pod.metadata.uid, epoch_of(pod)) != first[:2]:
+            return ObservedWorker(pod=None, job=None, jobset=None)
+        job = job_of(self._jobs, pod)
+        node = self._nodes.get(rt.ObjectKey("", pod.spec.node_name))
+        return ObservedWorker(
+            pod=pod,
+            job=job,
+            jobset=None if job is None else jobset_of(self._jobsets, job),
+            certain=first.certain,
+            since_s=self._clock.monotonic() - first.at,
+            node_ready=node is None or node.ready,
+        )
+
+    async def _delete(self, observed: ObservedWorker, pod: ChildPod, cached: JobSet) -> None:
+        meta = pod.metadata
+        jobset = await self._client.get(JobSet, meta.namespace, cached.metadata.name)
+        if not plan_early(attrs.evolve(observed, jobset=jobset)).delete:
+            return
+        await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
+        event = early_event(pod, jobset)
+        self._events.event(jobset, event.type_, event.reason, event.message)
+
+
+def setup(manager: rt.Manager) -> rt.Controller:
+    """Wire the reconciler of early workers: its caches, watches and controller.
+
+    Args:
+        manager: manager that is not started yet.
+    """
+    caches = SharedCaches(manager)
+    reconciler = EarlyWorkersReconciler(caches)
+    return caches.controller(
+        "early-workers",
+        reconciler,
+        WORKERS,
+        rt.Watch(caches.pods, reconciler.on_pod),
+    )
