@@ -261,6 +261,26 @@ async def test_word_and_defaults_of_the_namespace_survive_each_way_to_apply_agai
         await api.replace(body, again)
 
 
+@pytest.mark.parametrize("way", ["apply", "merge", "replace"])
+async def test_spares_come_on_top_once_when_a_manifest_is_sent_again(api, way):
+    """Four pods and one of each spare: two Jobs of five pods, however often it is sent."""
+    notes = {keys.IN_PLACE_PROCESSES_ANNOTATION: "1", keys.IN_PLACE_SPARES_ANNOTATION: "1"}
+    notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = "1"
+    body = manifest("supervisor", **notes)
+    stored = await api.apply(body)
+    (item,) = stored["spec"]["replicatedJobs"]
+    job = job_of(stored)
+
+    assert (item["replicas"], job["parallelism"], job["completions"]) == (2, 5, 5)
+    for _ in range(2):
+        again = await getattr(api, way)(body, stored)
+        assert again["spec"] == stored["spec"]
+        stored = again
+    job_of(body).update(parallelism=6, completions=6)
+    with pytest.raises(InvalidError, match="cannot change"):
+        await getattr(api, way)(body, stored)
+
+
 async def test_misspelt_annotation_is_refused_when_it_is_ours(api):
     """With the name that was probably meant; stored ones remain writable."""
     wrong = f"{keys.IN_PLACE_HANG_ANNOTATION[:-1]}"

@@ -202,7 +202,7 @@ async def test_configuration_is_immutable(place):
 
 async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):
     """With the annotation a late spare does not hold it back; spares count for their own Job only."""
-    body = replicated_job("w", 2, 3)
+    body = replicated_job("w", 2, 2)
     del body["template"]["spec"]["backoffLimit"]
     notes = {
         keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",

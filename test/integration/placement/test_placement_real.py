@@ -281,7 +281,9 @@ class Spares:
         }
         policy = {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}
         spec = {"containers": [container]}
-        await place.create("js", jobs, pods, annotations=notes, pod_spec=spec, failurePolicy=policy)
+        whole = spares == keys.IN_PLACE_SPARE_JOBS_ANNOTATION
+        working = (jobs - 1, pods) if whole else (jobs, pods - 1)
+        await place.create("js", *working, annotations=notes, pod_spec=spec, failurePolicy=policy)
         racks = await place.placed(jobs=jobs, pods=pods)
         for pod in await place.pods():
             await set_phase(place.site.admin, place.name, pod["metadata"]["name"], "Running")

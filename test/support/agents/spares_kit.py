@@ -79,7 +79,6 @@ async def running(
     body["metadata"]["annotations"].update(notes)
     if whole_jobs:
         body["metadata"]["annotations"][keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(spares)
-        body["spec"]["replicatedJobs"][0]["replicas"] = 1 + spares
     group = Group(client, name, training)
     async with group.living(body):
         await training.stepping(0, 120)
