@@ -22,7 +22,7 @@ PROVIDES: Final[Mapping[str, tuple[str, ...]]] = {
     "runtime": _RUNTIME,
     "webhooks": (*_RUNTIME, "cryptography"),
     "kubectl": _KUBECTL,
-    "manager": tuple(sorted({*_RUNTIME, *_KUBECTL, "cryptography", "h2", "hyperframe"})),
+    "manager": tuple(sorted({*_RUNTIME, *_KUBECTL, "cryptography"})),
 }
 """Modules that each extra of ``pyproject.toml`` installs."""
 

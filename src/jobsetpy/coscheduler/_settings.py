@@ -21,7 +21,7 @@ MAX_HELD: Final = 50_000
 CONCURRENT_WRITES: Final = 32
 """Maximum concurrent writes of binds, and as many of gates."""
 BACKLOG: Final = 4096
-"""Maximum number of pending connections: over HTTP/1.1 all pods of a gang open one together.
+"""Maximum number of pending connections: all pods of a gang open one together.
 
 The kernel may allow fewer.
 """

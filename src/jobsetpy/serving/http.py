@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
@@ -137,51 +137,24 @@ class Route:
     handler: Handler
 
 
-class Http2Protocol(asyncio.Protocol):
-    """Connection of a client that speaks HTTP/2."""
-
-    def leave(self) -> None:
-        """Make the client reconnect for its next requests."""
-        raise NotImplementedError
-
-
-class Http2(Protocol):
-    """Protocol factory for connections of clients that speak HTTP/2."""
-
-    def __call__(self) -> Http2Protocol:
-        """Return the protocol of a connection that was just accepted."""
-        ...
-
-    def leave(self) -> None:
-        """Make all clients reconnect for their next requests."""
-        ...
-
-    async def end(self, grace_s: float) -> None:
-        """Refuse new requests, wait for those in progress, and close all connections."""
-        ...
-
-
 class HttpServer:
     """Bound socket and the acceptor of its connections; accepts none before :meth:`use`.
 
     Args:
-        http1: creates the protocols of connections.
+        factory: creates the protocols of connections.
         bound: the socket.
         limits: limits on clients.
-        http2: handles connections whose clients ask for it; the TLS policy must offer it.
     """
 
     def __init__(
         self,
-        http1: Callable[[], asyncio.Protocol],
+        factory: Callable[[], asyncio.Protocol],
         bound: socket.socket,
         limits: Limits,
-        http2: Http2 | None,
     ) -> None:
-        self._guards = Guards(http1, headers_s=limits.headers_s, idle_s=limits.idle_s)
+        self._guards = Guards(factory, headers_s=limits.headers_s, idle_s=limits.idle_s)
         self._socket = bound
         self._limits = limits
-        self._http2 = http2
         self._server: asyncio.Server | None = None
         self._context: ssl.SSLContext | None = None
         self.port: int = bound.getsockname()[1]
@@ -195,11 +168,11 @@ class HttpServer:
         """Accept new connections with ``context``; ``None``: plain HTTP.
 
         Requests in progress continue. Connections whose handshake began with another context end,
-        since a client that the new context refuses could otherwise use one for ever: over HTTP/2
-        they take no new requests, over HTTP/1.1 they are closed after their next response.
+        since a client that the new context refuses could otherwise use one for ever: they are
+        closed after their next response.
         """
         server = await asyncio.get_running_loop().create_server(
-            self._protocol,
+            self._guards,
             sock=self._socket.dup(),  # no connection is refused while a server replaces another
             ssl=context,
             ssl_handshake_timeout=None if context is None else self._limits.headers_s,
@@ -207,11 +180,7 @@ class HttpServer:
         )
         old, self._server, self._context = self._server, server, context
         if old is not None:
-            try:
-                await _retire(old)
-            finally:
-                if self._http2 is not None:
-                    self._http2.leave()
+            await _retire(old)
 
     def is_outdated(self, transport: asyncio.BaseTransport | None) -> bool:
         """Return whether a connection's handshake used a context that was replaced since."""
@@ -225,14 +194,8 @@ class HttpServer:
             self._server = None
 
     async def end(self) -> None:
-        """Close the remaining connections; requests over HTTP/2 have some time to end."""
-        if self._http2 is not None:
-            await self._http2.end(self._limits.shutdown_s)
+        """Close the remaining connections."""
         await self._guards.end()
-
-    def _protocol(self) -> asyncio.Protocol:
-        http1 = self._guards()
-        return http1 if self._http2 is None else _Negotiated(http1, self._http2, self.is_outdated)
 
 
 @asynccontextmanager
@@ -241,7 +204,6 @@ async def listening(
     address: Address,
     *,
     limits: Limits | None = None,
-    http2: Http2 | None = None,
     cancel_handlers: bool = False,
     draining: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[HttpServer]:
@@ -251,7 +213,6 @@ async def listening(
         routes: routes; other paths get 404, other methods 405.
         address: address to listen on.
         limits: limits on clients; the defaults when absent.
-        http2: as in :class:`HttpServer`.
         cancel_handlers: cancel the request of a client that has disconnected.
         draining: while it returns True, each response closes its connection, so that the client's
             next request goes to a current endpoint of the Service.
@@ -280,7 +241,7 @@ async def listening(
     with _bound(address) as bound:
         await runner.setup()
         assert runner.server is not None
-        server = HttpServer(runner.server, bound, limits, http2)
+        server = HttpServer(runner.server, bound, limits)
         try:
             yield server
         finally:
@@ -383,34 +344,3 @@ async def _retire(server: asyncio.Server) -> None:
         await asyncio.sleep(0)
     finally:
         server.close()
-
-
-class _Negotiated(asyncio.Protocol):
-    """Hands a connection to the protocol that was negotiated in its handshake.
-
-    Args:
-        http1: protocol of a client that does not speak HTTP/2. It exists from the start, so that
-            closing all connections includes handshakes in progress.
-        http2: creates the protocol of a client that does.
-        is_outdated: returns whether the context of the handshake was replaced meanwhile.
-    """
-
-    def __init__(
-        self,
-        http1: asyncio.Protocol,
-        http2: Callable[[], Http2Protocol],
-        is_outdated: Callable[[asyncio.BaseTransport], bool],
-    ) -> None:
-        self._http1 = http1
-        self._http2 = http2
-        self._is_outdated = is_outdated
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Choose the protocol after the handshake."""
-        tls = transport.get_extra_info("ssl_object")
-        agreed = None if tls is None else tls.selected_alpn_protocol()
-        chosen = self._http2() if agreed == "h2" else self._http1
-        transport.set_protocol(chosen)
-        chosen.connection_made(transport)
-        if isinstance(chosen, Http2Protocol) and self._is_outdated(transport):
-            chosen.leave()

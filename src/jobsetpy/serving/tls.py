@@ -33,13 +33,10 @@ class TlsPolicy:
         tls13_only: refuse TLS 1.2.
         ciphers: OpenSSL's names of the TLS 1.2 suites to offer; those that this OpenSSL does not
             support are skipped. () leaves the choice to it.
-        http2: offer HTTP/2 in addition to HTTP/1.1. Its streams let one client hold far more
-            requests open than it has connections.
     """
 
     tls13_only: bool = False
     ciphers: tuple[str, ...] = ()
-    http2: bool = False
 
     def new_context(self, material: TlsMaterial | None = None) -> ssl.SSLContext:
         """Return a server's context; without ``material`` handshakes fail.
@@ -55,7 +52,7 @@ class TlsPolicy:
         context.minimum_version = (
             ssl.TLSVersion.TLSv1_3 if self.tls13_only else ssl.TLSVersion.TLSv1_2
         )
-        context.set_alpn_protocols(["h2", "http/1.1"] if self.http2 else ["http/1.1"])
+        context.set_alpn_protocols(["http/1.1"])
         if self.ciphers:
             try:
                 context.set_ciphers(":".join(self.ciphers))

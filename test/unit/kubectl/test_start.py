@@ -9,7 +9,7 @@ import pytest
 
 NEVER = {
     *("aiohttp", "kubernetes_asyncio", "cattrs", "cryptography", "prometheus_client", "re2"),
-    *("structlog", "uvloop", "h2", "pydantic"),
+    *("structlog", "uvloop", "pydantic"),
     *("attr", "attrs", "rich", "typing_extensions"),
 }
 """Modules of the manager, or slow ones; no command needs them."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from jobsetpy.serving import x509
-from jobsetpy.serving.http import Http2Protocol, Route, listening, text
+from jobsetpy.serving.http import Route, listening, text
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from support import patience
 
@@ -38,37 +38,11 @@ async def test_connection_is_served_when_the_context_changes_while_it_is_accepte
     assert status == b"HTTP/1.1 200 OK\r\n"
 
 
-class Connection(Http2Protocol):
-    """A connection over HTTP/2 that records whether its client was asked to reconnect."""
-
-    def __init__(self):
-        self.left = False
-
-    def leave(self):
-        self.left = True
-
-
-class Connections(list):
-    """All connections over HTTP/2 of a server."""
-
-    def __call__(self):
-        self.append(Connection())
-        return self[-1]
-
-    def leave(self):
-        for each in self:
-            each.leave()
-
-    async def end(self, _grace_s):
-        self.leave()
-
-
 class Client:
     """TLS client whose handshake can be stopped in the middle."""
 
-    def __init__(self, authority, protocol):
+    def __init__(self, authority):
         context = ssl.create_default_context(cadata=authority.certificate.decode())
-        context.set_alpn_protocols([protocol])
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
 
@@ -122,38 +96,16 @@ def authority():
 def context(authority):
     """Function that makes a TLS context of the server, as each change of its certificate does."""
     pair = x509.new_serving(authority, ["localhost"], datetime.now(UTC), elliptic=True)
-    return lambda: TlsPolicy(http2=True).new_context(TlsMaterial(pair))
+    return lambda: TlsPolicy().new_context(TlsMaterial(pair))
 
 
-async def test_http2_client_reconnects_when_the_context_changes_in_its_handshake(
-    authority, context
-):
-    """A handshake that ends after the change takes no requests on the old context."""
-    connections = Connections()
-    async with listening([], LOOPBACK, http2=connections) as server:
-        await server.use(context())
-        late, current = Client(authority, "h2"), Client(authority, "h2")
-        await late.begin(server.port)
-        await server.use(context())
-        await late.finish()
-        await patience.eventually(lambda: len(connections) == 1)
-        await current.begin(server.port)
-        await current.finish()
-        await patience.eventually(lambda: len(connections) == 2)
-        left = [each.left for each in connections]
-        late.close()
-        current.close()
-
-    assert left == [True, False]
-
-
-async def test_http1_connection_is_closed_after_its_next_response_when_the_context_changes(
+async def test_connection_is_closed_after_its_next_response_when_the_context_changes(
     authority, context
 ):
     """A client that the new context refuses cannot use its connection for ever."""
     async with listening([Route("GET", "/ok", ok)], LOOPBACK) as server:
         await server.use(context())
-        client = Client(authority, "http/1.1")
+        client = Client(authority)
         await client.begin(server.port)
         await client.finish()
         before = await client.get()
@@ -163,20 +115,3 @@ async def test_http1_connection_is_closed_after_its_next_response_when_the_conte
 
     assert b"Connection: close" not in before
     assert b"Connection: close" in after
-
-
-async def test_old_context_is_not_used_when_a_connection_cannot_leave(context):
-    """The old server is closed even if asking its clients to reconnect fails."""
-
-    class Failing(Connections):
-        def leave(self):
-            raise RuntimeError("broken")
-
-    async with listening([], LOOPBACK, http2=Failing()) as server:
-        await server.use(context())
-        old = server._server
-        with pytest.raises(RuntimeError, match="broken"):
-            await server.use(context())
-
-        assert not old.is_serving()
-        server._http2 = None

@@ -27,10 +27,7 @@ from jobsetpy.serving.certificates import (
     SecretSource,
     write_secret,
 )
-from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.serving.x509 import KeyPair
-
-POLICY = TlsPolicy(http2=True)
 
 
 def certificate_manager(
@@ -46,7 +43,6 @@ def certificate_manager(
         else FileSource(folder, folder / CA_CERT),
         server="extender",
         period_s=CHECK_PERIOD_S,
-        policy=POLICY,
         clock=clock,
     )
 

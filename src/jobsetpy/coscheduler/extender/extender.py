@@ -1,4 +1,4 @@
-"""Scheduler extender over HTTP/1.1 and HTTP/2: ``bind`` and ``preempt``.
+"""Scheduler extender: ``bind`` and ``preempt``.
 
 The extender protocol (``k8s.io/kube-scheduler/extender/v1``) is JSON with Go's field names. An
 answer with an ``Error`` makes the scheduler give up the pod's reservation; a broken connection or

@@ -1,7 +1,6 @@
 """Maximum number of held requests under the limit on open files.
 
-Over HTTP/1.1 each is a connection, hence an open file. Over HTTP/2 many share one, but the protocol
-that the clients will use is not known in advance.
+Each is a connection, hence an open file.
 """
 
 from __future__ import annotations

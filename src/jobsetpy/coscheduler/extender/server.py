@@ -1,4 +1,4 @@
-"""Server of the scheduler extender: HTTP/2 for clients that support it over TLS, else HTTP/1.1."""
+"""Server of the scheduler extender."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
-from jobsetpy import aio
 from jobsetpy.coscheduler._settings import BACKLOG
 from jobsetpy.coscheduler.engine.engine import Engine
 from jobsetpy.coscheduler.extender.extender import BODY_LIMITS, ExtenderApi
-from jobsetpy.coscheduler.extender.http2_connection import Http2Connections
 from jobsetpy.serving import http
 from jobsetpy.serving.http import HttpServer, Limits, Request, Response, Route
 
@@ -44,14 +42,10 @@ async def listening(
     """
     api = ExtenderApi(leading, prefix=prefix, names=names)
     routes = [Route("POST", path, _handler(api, verb, body_s)) for path, verb in api.verbs.items()]
-    async with aio.supervise() as tasks:
-        http2 = Http2Connections(api, tasks, body_s=body_s, headers_s=HEADERS_S)
-        limits = Limits(headers_s=HEADERS_S, backlog=BACKLOG)
-        # Requests of a scheduler that disconnects are cancelled with their connections.
-        async with http.listening(
-            routes, address, limits=limits, http2=http2, cancel_handlers=True
-        ) as server:
-            yield server
+    limits = Limits(headers_s=HEADERS_S, backlog=BACKLOG)
+    # Requests of a scheduler that disconnects are cancelled with their connections.
+    async with http.listening(routes, address, limits=limits, cancel_handlers=True) as server:
+        yield server
 
 
 def _handler(api: ExtenderApi, verb: str, body_s: float) -> http.Handler:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import ssl
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,12 +15,12 @@ from jobsetpy import aio
 from jobsetpy.aio import ManualClock
 from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.coscheduler.engine.engine import Engine
-from jobsetpy.coscheduler.extender.certificates import POLICY, secret_source
+from jobsetpy.coscheduler.extender.certificates import secret_source
 from jobsetpy.coscheduler.extender.server import listening
 from jobsetpy.serving import http, x509
 from jobsetpy.serving.certificates import CertificateManager, FileSource
+from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.testing import RecordingClient, World
-from support.coscheduling.http2_client import connected
 from support.patience import eventually
 
 ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
@@ -70,7 +69,7 @@ class Site:
         engine = Engine(RecordingClient(World(), qps=0))
         async with listening(lambda: engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
             source = files(self.folder)
-            keeper = CertificateManager(source, server="extender", period_s=0.05, policy=POLICY)
+            keeper = CertificateManager(source, server="extender", period_s=0.05)
             async with http.serving(server, keeper):
                 await eventually(lambda: server.serves and not list(keeper.problems()), 30.0)
                 yield server, keeper
@@ -107,26 +106,6 @@ async def test_clients_need_a_valid_certificate_with_an_allowed_name(site):
         assert await status(server, site.client(days_ago=400)) == 0
 
 
-async def test_http2_accepts_the_same_clients(site):
-    """A client with another name gets an error and GOAWAY; other clients may use HTTP/1.1."""
-    async with site.serving() as (server, _):
-        async with connected(server.port, site.client()) as client:
-            for _ in range(3):
-                reply = await client.post("/bind", ARGS)
-                assert (reply.status, "not found" in reply.json["Error"]) == (200, True)
-            assert (await client.post("/elsewhere", ARGS)).status == 404
-            await client.ended()
-        async with connected(server.port, site.client("other")) as client:
-            assert (await client.post("/bind", ARGS)).status == 403
-            await client.ended()
-        async with connected(server.port, site.client("")) as client:
-            client.ask("/bind", json.dumps(ARGS).encode())
-            client.flush()
-            await client.ended()
-            assert [reply.status for reply in client.replies.values()] == [0]
-        assert await status(server, site.client()) == 200
-
-
 class Holding:
     """An extender that holds binds until ``go`` is set."""
 
@@ -151,84 +130,34 @@ async def holding(site, **given):
     """An extender that holds binds, and its server."""
     extender = Holding()
     async with listening(lambda: extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
-        await server.use(POLICY.new_context(await files(site.folder).current()))
+        await server.use(TlsPolicy().new_context(await files(site.folder).current()))
         yield extender, server
 
 
-async def ask_many(client, number):
-    """Send bind requests, which are held."""
-    streams = [client.ask("/bind", json.dumps(ARGS).encode()) for _ in range(number)]
-    client.flush()
-    return [client.replies[stream] for stream in streams]
+async def bind(session, server, context):
+    """Answer to a bind, or its cancellation."""
+    url = f"https://127.0.0.1:{server.port}/bind"
+    async with session.post(url, json=ARGS, ssl=context) as answer:
+        return (await answer.json())["Error"]
 
 
-async def test_one_connection_holds_many_binds(site):
-    """Cancelled binds are no longer held, nor are those of a connection that ends."""
-    async with holding(site) as (extender, server):
-        async with connected(server.port, site.client()) as client:
-            await client.until(lambda: client.settled)
-            replies = await ask_many(client, 500)
-            await eventually(lambda: extender.held == 500, 30.0)
-            client.http.reset_stream(1)
-            client.flush()
-            await eventually(lambda: extender.held == 499, 30.0)
-            extender.go.set()
-            await client.until(lambda: all(reply.done for reply in replies[1:]))
-            assert {reply.body for reply in replies[1:]} == {b'{"Error":""}'}
-            extender.go.clear()
-            await ask_many(client, 3)
-            await eventually(lambda: extender.held == 3, 30.0)
-        await eventually(lambda: extender.held == 0, 30.0)
-
-
-async def test_held_binds_continue_while_certificates_change(site):
-    """The connection gets no new requests, and ends with the last answer."""
-    async with holding(site) as (extender, server), connected(server.port, site.client()) as client:
-        replies = await ask_many(client, 2)
-        await eventually(lambda: extender.held == 2, 30.0)
+async def test_binds_are_held_until_they_are_answered_or_their_client_leaves(site):
+    """Binds that are held when the certificates change are answered, too."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        holding(site) as (extender, server),
+        aiohttp.ClientSession(connector=connector) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        binds = [tasks.create_task(bind(session, server, site.client())) for _ in range(20)]
+        await eventually(lambda: extender.held == 20, 30.0)
+        binds[0].cancel()
+        await eventually(lambda: extender.held == 19, 30.0)
         site.trust(x509.new_authority(site.now))
-        await server.use(POLICY.new_context(await files(site.folder).current()))
-        await client.until(lambda: client.sent_away)
+        await server.use(TlsPolicy().new_context(await files(site.folder).current()))
         assert await status(server, site.client()) == 0
         extender.go.set()
-        await client.ended()
-        assert [reply.body for reply in replies] == [b'{"Error":""}'] * 2
-
-
-async def test_the_server_answers_all_requests_before_it_stops(site):
-    """A server that stops sends GOAWAY, and answers the requests that it has received."""
-    async with aio.supervise() as tasks:
-        ending = asyncio.Event()
-        started: asyncio.Future = asyncio.get_running_loop().create_future()
-
-        async def serve():
-            async with holding(site) as both:
-                started.set_result(both)
-                await ending.wait()
-
-        serving = tasks.start(serve(), name="serve")
-        extender, server = await started
-        async with connected(server.port, site.client()) as client:
-            (reply,) = await ask_many(client, 1)
-            await eventually(lambda: extender.held == 1, 30.0)
-            ending.set()
-            await client.until(lambda: client.sent_away)
-            extender.go.set()
-            await client.ended()
-            assert reply.body == b'{"Error":""}'
-        await serving
-
-
-async def test_a_body_that_does_not_arrive_over_http2_is_refused(site):
-    """The request times out, and its client gets GOAWAY."""
-    async with (
-        holding(site, body_s=0.1) as (_, server),
-        connected(server.port, site.client()) as client,
-    ):
-        stream = client.ask("/bind", b"{", end=False)
-        client.flush()
-        await client.ended()
-        assert client.replies[stream].status == 408
+        assert {await each for each in binds[1:]} == {""}
 
 
 async def test_authorities_are_read_again_when_they_change(site):
@@ -256,7 +185,7 @@ async def test_a_file_without_authorities_is_refused(site):
     material = await files(site.folder).current()
 
     with pytest.raises((ssl.SSLError, ValueError)):
-        POLICY.new_context(material)
+        TlsPolicy().new_context(material)
 
 
 class Stored:
