@@ -19,7 +19,6 @@ from itertools import count
 from types import FrameType
 from typing import Any
 
-from jobsetpy.coscheduler.engine.nodes import STEPS
 from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.capacity.requests import MILLI
@@ -59,7 +58,7 @@ class World:
 
     def __init__(self, waiting: int, placed: int) -> None:
         self.waiting = waiting
-        self.capacity = Capacity(STEPS)
+        self.capacity = Capacity()
         self.scheduler = GangScheduler(capacity=self.capacity)
         self.now = 0.0
         self.tickets = count(1)
@@ -95,14 +94,10 @@ class World:
     def settle(self) -> None:
         """Do all that is due."""
         while True:
-            asked, more = self.capacity.pending, self.capacity.work()
-            if asked and not more:
-                self.scheduler.capacity_grew(self.now, freed=False)
             wake = self.scheduler.next_wake(self.now)
-            if not more and (wake is None or wake > self.now):
+            if wake is None or wake > self.now:
                 return
-            if not more:
-                self.scheduler.tick(self.now)
+            self.scheduler.tick(self.now)
 
     def cost(self, event: Callable[[int], object]) -> float:
         """Return the mean number of calls for an event and all that is due after it."""

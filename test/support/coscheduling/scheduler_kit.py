@@ -42,22 +42,20 @@ class FixedCapacity:
 
     Args:
         empty: whether gangs would not fit an empty cluster either.
-        pods: number of pods by name of the gang; ``None`` means unknown.
+        pods: number of pods by name of the gang.
     """
 
-    def __init__(self, *, empty: bool = False, **pods: int | None) -> None:
+    scans = 0
+
+    def __init__(self, *, empty: bool = False, **pods: int) -> None:
         self.empty = empty
         self.pods = pods
 
-    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        there = self.pods.get(group.name, 0)
-        return None if there is None else wanted <= there
+    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+        return wanted <= self.pods.get(group.name, 0)
 
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        return self.fits(group, wanted) if self.empty else True
-
-    def fits_without(self, group: PodGroupKey, wanted: int, others: Any) -> bool:
-        return False
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+        return not self.empty or self.fits(group, wanted)
 
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
         return True

@@ -337,9 +337,7 @@ class Engine:
             metrics.preemption("refused")
             return {}
         uid = "" if preemptor is None else preemptor.uid
-        while (answer := self.gang_scheduler.preempt(victims, self._now(), preemptor=uid)) is None:
-            self._work_on_capacity()
-            await asyncio.sleep(0)
+        answer = self.gang_scheduler.preempt(victims, self._now(), preemptor=uid)
         metrics.preemption(answer.outcome)
         self._execute(answer.actions)
         return answer.nodes
@@ -389,21 +387,8 @@ class Engine:
                     wake = self.gang_scheduler.next_wake(self._now())
                 if self._grew_at is not None:
                     wake = self._check_capacity(self._grew_at, wake)
-                if self._work_on_capacity():
-                    await asyncio.sleep(0)
-                    continue
                 pause = 60.0 if wake is None else max(0.005, wake - self._now())
                 await aio.sleep_or(self._poked, pause)
-
-    def _work_on_capacity(self) -> bool:
-        """Continue a pending capacity check for some milliseconds; return whether more is left."""
-        free = self.nodes.free
-        if free is None:
-            return False
-        asked, more = free.pending, free.work()
-        if asked and not more:
-            self._execute(self.gang_scheduler.capacity_grew(self._now(), freed=False))
-        return more
 
     def _check_capacity(self, due: float, wake: float | None) -> float | None:
         """Report freed capacity to the gang scheduler if due; return the next wake-up time."""

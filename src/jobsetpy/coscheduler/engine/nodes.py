@@ -11,16 +11,12 @@ held pods, which are not visible in the API.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from jobsetpy.coscheduler.engine.arrivals import Arrivals
 from jobsetpy.coscheduler.engine.node_slices import CapacityNode, node_info, shape_of
 from jobsetpy.coscheduler.engine.pods import GroupPod, attempt_of
 from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import NodeInfo
-
-STEPS: Final = 500
-"""Maximum number of nodes checked per step, which takes some milliseconds."""
 
 
 class Nodes:
@@ -39,7 +35,7 @@ class Nodes:
     def __init__(
         self, changed: Callable[[str], None], grew: Callable[[], None], *, capacity: bool
     ) -> None:
-        self.free = Capacity(STEPS) if capacity else None
+        self.free = Capacity() if capacity else None
         self.watched = False
         self._changed = changed
         self._grew = grew

@@ -133,7 +133,7 @@ class Contention:
                 and gang.waiting
                 and self._fit.may_share_nodes(first, gang)
             ]
-            if younger and self._fit.would_free_enough(first, younger):
+            if younger and self._fit.needs_others(first):
                 why = f"{first.key} found no node for one of its pods"
                 self.reject(younger[0], Cause.YIELDED, why, now)
                 return
@@ -147,12 +147,9 @@ class Contention:
         others = (
             other
             for other in waiting
-            if other is not gang
-            and not other.complete
-            and self._fit.may_share_nodes(other, gang)
-            and self._fit.ever_fits(other) is not False
+            if other is not gang and not other.complete and self._fit.may_share_nodes(other, gang)
         )
-        return any(self._fit.would_free_enough(other, [gang]) for other in islice(others, _CLOSER))
+        return any(self._fit.needs_others(other) for other in islice(others, _CLOSER))
 
     @staticmethod
     def _needs_capacity(gang: TrackedGang) -> bool:

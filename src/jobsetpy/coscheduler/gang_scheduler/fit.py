@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 
@@ -19,26 +17,28 @@ class Fit:
         self._capacity = capacity
         self.is_counted = capacity is not None
 
-    def fits(self, gang: TrackedGang) -> bool | None:
-        """Return whether a gang may fit or is to be tried anyway; ``None`` if not known yet."""
-        return self.counted(gang) if gang.info().needs_capacity else True
+    @property
+    def scans(self) -> int:
+        """Number of scans of all nodes so far."""
+        return 0 if self._capacity is None else self._capacity.scans
 
-    def counted(self, gang: TrackedGang) -> bool | None:
-        """Return whether a gang may fit; ``None`` if not known yet."""
-        return True if self._capacity is None else self._capacity.fits(gang.key, gang.missing)
+    def fits(self, gang: TrackedGang) -> bool:
+        """Return whether a gang may fit or is to be tried anyway."""
+        return not gang.info().needs_capacity or self.counted(gang)
 
-    def ever_fits(self, gang: TrackedGang) -> bool | None:
+    def counted(self, gang: TrackedGang) -> bool:
+        """Return whether a gang may fit."""
+        return self._capacity is None or self._capacity.fits(gang.key, gang.missing)
+
+    def ever_fits(self, gang: TrackedGang) -> bool:
         """Return :meth:`counted` for a cluster without other pods."""
-        return True if self._capacity is None else self._capacity.ever_fits(gang.key, gang.missing)
+        return self._capacity is None or self._capacity.ever_fits(gang.key, gang.missing)
 
-    def would_free_enough(self, gang: TrackedGang, others: Iterable[TrackedGang]) -> bool:
+    def needs_others(self, gang: TrackedGang) -> bool:
         """Return whether a gang may fit only if others gave up their reservations."""
-        if self._capacity is None:
-            return True
-        if not gang.lacks_a_node and self.fits(gang):
-            return False
-        keys = [other.key for other in others]
-        return self._capacity.fits_without(gang.key, gang.missing, keys) is not False
+        return not self.is_counted or (
+            self.ever_fits(gang) and (gang.lacks_a_node or not self.fits(gang))
+        )
 
     def may_share_nodes(self, gang: TrackedGang, other: TrackedGang) -> bool:
         """Return whether pods of two gangs may be placed on the same node."""

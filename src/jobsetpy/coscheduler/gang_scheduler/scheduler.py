@@ -138,7 +138,7 @@ class GangScheduler:
         they do not wait for each other until they time out.
         """
         pod = self._move(uid, {PodState.UNGATED, PodState.UNSCHEDULABLE}, PodState.UNSCHEDULABLE)
-        if pod is not None and self._fit.counted(pod.gang) is False:
+        if pod is not None and not self._fit.counted(pod.gang):
             pod.gang.outrun = True
         return self._schedule_and_flush(now)
 
@@ -202,7 +202,7 @@ class GangScheduler:
 
     def preempt(
         self, victims: Mapping[str, Iterable[str]], now: float, *, preemptor: str = ""
-    ) -> Preemption | None:
+    ) -> Preemption:
         """Protect pods that only wait from being deleted for a pod of higher priority.
 
         Their gangs are refused instead, which frees the capacity as well. If some nodes have no
@@ -215,13 +215,8 @@ class GangScheduler:
             now: current time.
             preemptor: UID of the pod that needs the capacity.
 
-        Returns:
-            The answer; ``None`` if the free capacity is not known yet.
         """
-        helps = self._would_help(self._table.pods.get(preemptor))
-        if helps is None:
-            return None
-        if not helps:
+        if not self._would_help(self._table.pods.get(preemptor)):
             return Preemption("refused", {}, self._schedule_and_flush(now))
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
@@ -232,8 +227,8 @@ class GangScheduler:
         self._give_way([waiting[node] for node in sorted(free or nodes) if waiting[node]], now)
         return Preemption("spared", {}, self._schedule_and_flush(now))
 
-    def _would_help(self, pod: TrackedPod | None) -> bool | None:
-        """Return whether a pod's gang can start; ``None`` if that is not known yet."""
+    def _would_help(self, pod: TrackedPod | None) -> bool:
+        """Return whether a pod's gang can start."""
         if pod is None or pod.gang.complete:
             return True
         return pod.gang.is_large and self._fit.fits(pod.gang)
@@ -281,7 +276,7 @@ class GangScheduler:
 
     def lacks_capacity(self, gang: TrackedGang) -> bool:
         """Return whether a gang stays gated because it certainly does not fit."""
-        return gang.ready and not gang.complete and self._fit.fits(gang) is False
+        return gang.ready and not gang.complete and not self._fit.fits(gang)
 
     def queue_is_empty(self) -> bool:
         """Return whether no gang has to wait for its turn or for capacity; O(1).

@@ -30,6 +30,9 @@ from jobsetpy.coscheduler.gang_scheduler.table import GangTable
 _QUESTIONS: Final = 100
 """Maximum number of gangs checked for capacity per pass; the rest follow after other work."""
 
+_SCANS: Final = 1
+"""Number of scans of all nodes, of milliseconds each, after which a pass ends."""
+
 _PORTION: Final = 500
 """Maximum number of pods of a gang ungated per pass."""
 
@@ -264,7 +267,10 @@ class Ungating:
                 return gang
         if not lane.has_place(self._limits.in_flight, self._limits.stuck):
             return self._choose_without_place(lane, now)
+        scans = self._fit.scans + _SCANS
         for _ in range(_QUESTIONS):
+            if self._fit.scans >= scans:
+                break
             gang_ = lane.next_unchecked()
             if gang_ is None:
                 return None
@@ -272,14 +278,9 @@ class Ungating:
                 return gang_
             if gang_.not_before > now or not self._may_be_tried(lane, gang_):
                 continue
-            fits = self._fit.fits(gang_)
-            if fits:
+            if self._fit.fits(gang_):
                 return gang_
-            if fits is None:
-                lane.recheck(gang_)  # the order is kept until the answer is known
-                return None
-            # Before the nodes are known no gang is outrun by others.
-            gang_.outrun = gang_.outrun or self._fit.ever_fits(gang_) is True
+            gang_.outrun = gang_.outrun or self._fit.ever_fits(gang_)
         self._wake(lane)
         return None
 

@@ -95,21 +95,6 @@ def test_a_younger_gang_is_refused_only_in_the_same_pool(pool):
     assert rig.finds_none("a1", 2.0) == refused
 
 
-def test_no_gang_is_refused_for_one_that_would_not_fit_anyway():
-    """Its pods need more than all other gangs hold."""
-    rig = Rig(a=3)
-    rig.group("a", 3, gated=False)
-    rig.group("b", 2, gated=False, created=1.0)
-    rig.capacity.pod("x", Shape((("cpu", MILLI),)), node="a", group=None)
-    rig.ask("b0", "a", 0.0)
-    rig.finds_none("b1", 0.5)
-    rig.ask("a0", "a", 1.0)
-    assert rig.finds_none("a1", 1.0) == []
-    rig.capacity.gone("x")
-    assert rig.finds_none("a2", 1.0) == []  # checked again after some seconds
-    assert short(rig.scheduler.tick(6.0)) == [("Refuse", "b0")]
-
-
 def test_the_turn_of_a_gang_delays_only_gangs_of_its_pool():
     """A gang of another pool continues after its timeout."""
     limits = Limits(permit_s=10, permit_per_pod_s=0)

@@ -92,12 +92,11 @@ class Reservations:
             return
         for _ in range(_QUESTIONS):
             gang = (self._longest_due if self._first_was_served else self._due).first()
-            needs = None if gang is None else self._needs_reservation(gang, now)
-            if gang is None or needs is None:
+            if gang is None:
                 return
             self._due.drop(gang)
             self._longest_due.drop(gang)
-            if needs:
+            if self._needs_reservation(gang, now):
                 self._first_was_served = not self._first_was_served
                 gang.reservations += 1
                 self.gang, self._offered = gang, False
@@ -120,13 +119,10 @@ class Reservations:
     def _wait(self, gang: TrackedGang, at: float) -> None:
         self._starving.set(gang, at, gang.queue_key)
 
-    def _needs_reservation(self, gang: TrackedGang, now: float) -> bool | None:
-        """Return whether a gang waits for capacity that others take; ``None`` if unknown yet."""
+    def _needs_reservation(self, gang: TrackedGang, now: float) -> bool:
+        """Return whether a gang waits for capacity that others take."""
         ever = self._fit.ever_fits(gang)
-        fits = self._fit.counted(gang) if ever else False
-        if ever is None or fits is None:
-            return None
-        needs = ever and (gang.outrun or not fits)
+        needs = ever and (gang.outrun or not self._fit.counted(gang))
         if not needs:
             limits = self._limits
             pause_s = limits.round_s(gang.size) if ever else limits.reserve_after_s
@@ -141,7 +137,7 @@ class Reservations:
         due = self._until <= now
         if self._offered and not due:
             return
-        offered = gang.in_flight and self._fit.counted(gang) is True
+        offered = gang.in_flight and self._fit.counted(gang)
         if offered and not self._offered:
             self._offered = True
             self._until = min(self._until, now + self._limits.round_s(gang.size))

@@ -49,19 +49,6 @@ def test_a_gang_fits_when_each_pod_fits_a_node():
     assert capacity(node_of(3), node_of(3), waiting=[pod] * 3).fits(KEY, 2)
 
 
-def test_a_gang_does_not_fit_when_only_each_kind_of_pod_alone_fits():
-    """The sum of all kinds of pods has to fit as well."""
-    large, small = Shape((("cpu", 3000),)), Shape((("cpu", 1000),))
-    kinds = [large, small, small]
-    assert not capacity(node_of(4), waiting=kinds).fits(KEY, 3)
-    assert capacity(node_of(5), waiting=kinds).fits(KEY, 3)
-    assert capacity(node_of(4), waiting=kinds).fits(KEY, 2)
-    assert not capacity(node_of(2), waiting=kinds).fits(KEY, 3)
-    made = capacity(node_of(2), waiting=kinds)
-    made.gone("w0")
-    assert made.fits(KEY, 2)
-
-
 @pytest.mark.parametrize(
     ("wanted", "known"), [(0, 3), (-1, 3), (4, 3), (1, 0)], ids=["none", "less", "unknown", "no"]
 )
@@ -147,8 +134,7 @@ def test_a_pod_is_counted_again_when_it_changes():
 def test_capacity_of_lower_priorities_counts_as_free(priority, preempts, fits):
     """It does not count for a pod that never preempts."""
     pod = Shape((("cpu", 1000),), priority=priority, preempts=preempts)
-    other = Shape((("cpu", 500),), priority=priority, preempts=preempts)
-    made = capacity(node_of(2), waiting=[pod, other])
+    made = capacity(node_of(2), waiting=[pod, pod])
     made.pod("x", CPU, node="n0", group=None)
     made.pod("z", Shape((("cpu", 1),), priority=9), node="n0", group=None)
     made.gone("z")
@@ -254,29 +240,50 @@ def test_requests_of_the_pod_itself():
     assert found == (("cpu", 4000), ("memory", 3000), ("pods", 1000))
 
 
-def test_gangs_compete_when_they_may_be_on_the_same_node():
-    """Pods with and without a node count; those that are being deleted do not."""
+@pytest.mark.parametrize(
+    ("mine", "others", "expected"),
+    [
+        ({}, {}, True),
+        ({"pool": "a"}, {}, True),
+        ({"pool": "a"}, {"zone": "z"}, True),
+        ({"pool": "a"}, {"pool": "b"}, False),
+        ({"pool": "a"}, {"pool": "a", "zone": "z"}, True),
+    ],
+)
+def test_gangs_compete_unless_their_node_selectors_differ(mine, others, expected):
+    """Pods with and without a node count; a gang without pods competes with none."""
     other = PodGroupKey("ns", "other")
-    made = capacity(
-        node_of(4, labels={"pool": "a"}), node_of(4, labels={"pool": "b"}), waiting=[CPU]
+    first, second = (
+        Shape(CPU.requests, NodeConstraints(tuple(each.items()))) for each in (mine, others)
     )
+    made = capacity(node_of(4), waiting=[first])
+    made.pod("x", second, node="n0", group=other)
+
+    assert made.compete(KEY, other) is expected
+    made.gone("x")
     assert not made.compete(KEY, other)
-    in_a, in_b = (Shape(CPU.requests, NodeConstraints((("pool", pool),))) for pool in "ab")
-    made.pod("x", in_a, node="", group=other)
-    assert made.compete(KEY, other)
-    assert made.compete(other, KEY)
-    made.gone("w0")
-    made.pod("w0", in_b, node="n1", group=KEY)
-    assert not made.compete(KEY, other)
-    made.node("n1", node_of(4, labels={"pool": "b"}, taints=(Taint("t", "", "NoSchedule"),)))
-    made.pod("x", in_b, node="", group=other)
-    assert not made.compete(KEY, other)
-    made.node("n1", node_of(4, labels={"pool": "b"}))
-    assert made.compete(KEY, other)
-    made.pod("w0", in_b, node="n1", group=None)
-    assert not made.compete(KEY, other)
-    made.gone("w0")
-    assert not made.compete(KEY, other)
+
+
+def test_pods_of_two_pools_need_capacity_in_both():
+    """Free capacity in one pool does not help pods of the other."""
+    a, b = (node_of(2, labels={"pool": pool}) for pool in "ab")
+    kinds = [Shape(CPU.requests, NodeConstraints((("pool", pool),))) for pool in "aabb"]
+
+    assert not capacity(a, waiting=kinds).fits(KEY, 3)
+    assert capacity(a, b, waiting=kinds).fits(KEY, 4)
+
+
+def test_a_kind_of_pod_is_scanned_again_when_it_was_forgotten():
+    """Only a number of kinds are remembered; the answer does not depend on it."""
+    made = capacity(node_of(2), waiting=[CPU] * 2)
+    for at in range(120):
+        made.pod(f"x{at}", Shape((("cpu", at + 1),)), node="", group=PodGroupKey("ns", f"o{at}"))
+        assert made.fits(PodGroupKey("ns", f"o{at}"), 1)
+    scans = made.scans
+
+    assert made.fits(KEY, 2)
+    assert made.fits(KEY, 2)
+    assert made.scans == scans + 1
 
 
 def test_ever_fits_ignores_running_pods():
@@ -335,35 +342,6 @@ def test_required_node_affinity(terms, admits):
     node = NodeInfo({"cpu": 1000}, {ZONE: "a", "gen": "7"}, (), "n0")
     pod = Shape((("cpu", 1000),), NodeConstraints(terms=terms))
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is admits
-
-
-def test_pods_of_two_pools_need_capacity_in_both():
-    """Free capacity in one pool does not help pods of the other."""
-    a, b = (node_of(4, labels={"pool": pool}) for pool in "ab")
-    kinds = [
-        Shape((("cpu", amount * 1000),), NodeConstraints((("pool", pool),)))
-        for pool in "ab"
-        for amount in (2, 3)
-    ]
-    assert not capacity(a, b, b, waiting=kinds).fits(KEY, 4)
-    assert not capacity(a, b, b, waiting=kinds).ever_fits(KEY, 4)
-    assert capacity(a, b, b, waiting=kinds).fits(KEY, 3)
-    assert capacity(a, a, b, b, waiting=kinds).fits(KEY, 4)
-
-
-def test_capacity_released_by_others_helps_only_in_its_pool():
-    """Reservations on nodes that do not admit a pod are no capacity for it."""
-    a, b = (node_of(1, labels={"pool": pool}) for pool in "ab")
-    made = capacity(a, b, waiting=[Shape(CPU.requests, NodeConstraints((("pool", "a"),)))])
-    others = [PodGroupKey("ns", name) for name in ("in-a", "in-b")]
-    for at, other in enumerate(others):
-        made.pod(other.name, CPU, node="", group=other)
-        made.reserve(other.name, f"n{at}")
-    assert not made.fits(KEY, 1)
-    assert made.fits_without(KEY, 1, others[:1])
-    assert not made.fits_without(KEY, 1, others[1:])
-    made.pod("in-a", CPU, node="n0", group=others[0])  # bound: no reservation is left
-    assert not made.fits_without(KEY, 1, others)
 
 
 def test_a_pod_with_too_many_requirements_counts_as_admitted():
