@@ -27,12 +27,12 @@ def test_defaults_are_those_of_the_settings_class(made):
 
 def test_a_flag_overrides_the_file_and_the_file_the_default(made):
     """This holds for values of all types."""
-    text = "coscheduler: {permitTimeout: 20s, clientNames: [a], deletePartial: true}"
+    text = "coscheduler: {permitTimeout: 20s, clientNames: [a]}"
     settings = made(text=text)
-    expected = Limits(permit_s=20, delete_partial=True)
+    expected = Limits(permit_s=20)
     assert (settings.limits, settings.client_names) == (expected, ("a",))
     settings = made("--permit-timeout=1m", "--client-name=b", "--client-name=c", text=text)
-    assert settings.limits == Limits(permit_s=60, delete_partial=True)
+    assert settings.limits == Limits(permit_s=60)
     assert settings.client_names == ("b", "c")
 
 

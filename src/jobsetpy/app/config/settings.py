@@ -319,8 +319,6 @@ SETTINGS: Final = (
     Setting("coscheduler.permitTimeout", DURATION, "Limits.permit_s", "--permit-timeout",
             "time for which binds of an incomplete gang are held, plus 50 ms for each pod, at "
             "most 14 minutes; default {}", check=_PERMIT),
-    Setting("coscheduler.deletePartial", BOOLEAN, "Limits.delete_partial", "--delete-partial",
-            "delete the bound pods of a gang that timed out; default {}"),
     Setting("coscheduler.capacityCheck", BOOLEAN, "CoschedulerSettings.capacity_check",
             "--capacity-check", "keep a gang gated while capacity is missing for it; default {}. "
             "False where a cluster autoscaler adds nodes: it does not see gated pods"),
@@ -363,6 +361,7 @@ REMOVED: Final = {
     "coscheduler.maxBackoff": "--max-backoff",
     "coscheduler.reserveAfter": "--reserve-after",
     "coscheduler.partialTimeout": "--partial-timeout",
+    "coscheduler.deletePartial": "--delete-partial",
     "coscheduler.shutdownGrace": "--shutdown-grace",
     "coscheduler.groupsInFlight": "--groups-in-flight",
     "coscheduler.stuckGroups": "--stuck-groups",

@@ -9,8 +9,8 @@ always synchronously, hence never concurrently.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, assert_never
 
 import attrs
@@ -31,7 +31,6 @@ from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
-    Evict,
     KeepTime,
     Limits,
     Refuse,
@@ -71,8 +70,8 @@ class _Mark:
     message: str
 
 
-_Preparation = Ungate | Evict | KeepTime | _Mark
-_ORDER: Final = {Ungate: 0, Evict: 0, KeepTime: 1, _Mark: 1}
+_Preparation = Ungate | KeepTime | _Mark
+_ORDER: Final = {Ungate: 0, KeepTime: 1, _Mark: 1}
 
 
 class Engine:
@@ -199,8 +198,6 @@ class Engine:
         if failure is not None:
             self._enqueue(_Mark(pod, *failure))
             self._execute(self.gang_scheduler.unschedulable(pod.metadata.uid, self._now()))
-        elif pod.status.nominated_node_name and not pod.spec.node_name:
-            self._execute(self.gang_scheduler.promised(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
         self.nodes.gone(uid)
@@ -442,7 +439,7 @@ class Engine:
                     self._binds.put_nowait(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
-                case Ungate() | Evict() | KeepTime():
+                case Ungate() | KeepTime():
                     self._enqueue(action)
                 case _:
                     assert_never(action)
@@ -499,16 +496,8 @@ class Engine:
             match work:
                 case Ungate():
                     await self._ungate(work, since)
-                case Evict(group, name, uid):
-                    # It is tried again when the gang is reviewed next.
-                    with self._logged("a pod was not evicted", group, pod=name):
-                        await self._writes.evict(group.namespace, name, uid)
-                case KeepTime(group, uid, since) if uid in self._pods:
-                    # It is lost with this process.
-                    with self._logged("the time of a gang could not be kept", group):
-                        await self._writes.keep_time(self._pods[uid], since)
                 case KeepTime():
-                    pass
+                    await self._keep_time(work)
                 case _Mark(pod, at, message):
                     # If it fails, the next failure is seen later, or the gang's timeout ends its
                     # attempt.
@@ -532,15 +521,16 @@ class Engine:
             await asyncio.sleep(_UNGATE_AGAIN_S)
             self._execute(self.gang_scheduler.ungate_failed(ungate.uid, self._now()))
 
-    @contextmanager
-    def _logged(self, what: str, group: PodGroupKey, **more: str) -> Iterator[None]:
-        """Log a failed write, unless its pod is gone or replaced, or another replica leads."""
+    async def _keep_time(self, keep: KeepTime) -> None:
+        pod = self._pods.get(keep.uid)
+        if pod is None:  # the time is lost with this process
+            return
         try:
-            yield
+            await self._writes.keep_time(pod, keep.since)
         except (NotFoundError, ConflictError, LeadershipLostError):
-            pass
+            pass  # the pod is gone or replaced, or another replica leads
         except JobSetPyError as error:
-            self._report.write_failed(what, group, error, **more)
+            self._report.write_failed("the time of a gang could not be kept", keep.group, error)
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), self._node_problem(request)

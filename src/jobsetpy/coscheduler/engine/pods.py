@@ -188,7 +188,6 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
         ),
         gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ended=meta.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"},
-        bound_at=_true_since(pod, "PodScheduled"),
     )
 
 

@@ -30,7 +30,6 @@ REJECTED_REASON: Final = "PodGroupRejected"
 TIMED_OUT_REASON: Final = "PodGroupTimedOut"
 INCOMPLETE_REASON: Final = "PodGroupIncomplete"
 DISAGREE_REASON: Final = "PodGroupPodsDisagree"
-PARTIAL_REASON: Final = "PodGroupBoundInPart"
 TOO_LARGE_REASON: Final = "PodGroupTooLarge"
 
 NO_ROOM_REASON: Final = "PodGroupWaitsForRoom"
@@ -123,16 +122,6 @@ class Reporter(Observer):
         reason = TIMED_OUT_REASON if cause is Cause.TIMEOUT else REJECTED_REASON
         message = f"no pod of the group {gang.key.name} is bound for now: {why}"
         self._notify(gang, "Warning", reason, message)
-
-    def bound_in_part(self, gang: TrackedGang, bound: int, *, deleted: bool) -> None:
-        """Handle ``Observer.bound_in_part``."""
-        what = "these are deleted" if deleted else "these keep their nodes"
-        self._log.warning("group bound in part", **_about(gang), bound=bound, deleted=deleted)
-        message = (
-            f"only {bound} of {gang.info().min_available} pods of the group {gang.key.name} could "
-            f"be bound, since others took its capacity: {what}"
-        )
-        self._notify(gang, "Warning", PARTIAL_REASON, message)
 
     def too_large(self, gang: TrackedGang, held: int) -> None:
         """Handle ``Observer.too_large``."""

@@ -1,4 +1,4 @@
-"""Writes of the coscheduler: binds, evictions, and marks on processed messages.
+"""Writes of the coscheduler: binds, and marks on processed messages.
 
 Each write contains the pod's UID, so that it never affects another pod of the same name.
 """
@@ -61,16 +61,6 @@ class Writes:
                 body=msgspec.json.encode(body),
             )
         )
-
-    async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Delete a pod as a disruption, unless a PodDisruptionBudget forbids it."""
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }
-        await self._client.create_subresource(GroupPod, namespace, name, "eviction", body)
 
     async def keep_time(self, pod: GroupPod, since: float) -> None:
         """Set the condition that shows from when a pod's gang has waited.

@@ -42,7 +42,6 @@ class TrackedGang:
         refusing: reason for which its held binds are being refused; "" if they are not.
         time_is_lost: no pod shows the time from which it has waited.
         time_kept_by: UID of the pod whose status is to show it.
-        started, released: enough of its pods were bound, or released, before.
     """
 
     def __init__(self, key: PodGroupKey) -> None:
@@ -52,7 +51,6 @@ class TrackedGang:
         self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
         self.kinds: Counter[Member] = Counter()
         self.unsettled: set[str] = set()
-        self.promised: set[str] = set()
         self.begun = False
         self.ungated = False
         self.gathering = False
@@ -64,12 +62,8 @@ class TrackedGang:
         self.outrun = False
         self.reservations = 0
         self.in_vain = 0
-        self.started = False
-        self.released = False
         self.releasing = False
         self.refusing = ""
-        self.bound_at: float | None = None
-        self.bound_before = 0
         self.too_large = False
         self.counted_as = ""
         self.time_is_lost = False
@@ -97,10 +91,6 @@ class TrackedGang:
         if self._queue_key is None:
             self._queue_key = plugin.queue_key(info)
         return self._queue_key
-
-    def was_bound(self, at: float) -> None:
-        """Record the time at which one of its pods got its node."""
-        self.bound_at = at if self.bound_at is None else min(self.bound_at, at)
 
     def add_kind(self, kind: Member) -> None:
         """Add a pod."""
@@ -199,12 +189,6 @@ class TrackedGang:
         return bool(open_) and not self.complete
 
     @property
-    def bound_in_part(self) -> bool:
-        """Return whether only some of its pods are bound, and no bind is pending."""
-        on_the_way = self.pods[PodState.BINDING] or self.releasing
-        return bool(self._bound) and not self.started and not on_the_way
-
-    @property
     def stage(self) -> str:
         """Stage of the gang, for users: see ``Counts``."""
         if self.complete:
@@ -230,9 +214,6 @@ class Observer:
 
     def rejected(self, gang: TrackedGang, cause: Cause, why: str, pods: int) -> None:
         """It cannot be complete now: this number of held binds is refused."""
-
-    def bound_in_part(self, gang: TrackedGang, bound: int, *, deleted: bool) -> None:
-        """Other pods took its capacity during its release; its bound pods may be ``deleted``."""
 
     def too_large(self, gang: TrackedGang, held: int) -> None:
         """It needs more held binds than are possible and never starts."""

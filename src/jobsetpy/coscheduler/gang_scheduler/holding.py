@@ -11,7 +11,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
     Cause,
-    Evict,
     Limits,
     PodState,
     Refuse,
@@ -46,7 +45,6 @@ class Holding:
         self._tickets: dict[int, TrackedPod] = {}
         self._deadlines: Timers[TrackedGang] = Timers()
         self._gathering: Timers[TrackedGang] = Timers()
-        self._partial: Timers[TrackedGang] = Timers()
         self._unfinished: dict[TrackedGang, None] = {}
 
     @property
@@ -78,8 +76,6 @@ class Holding:
             timeout_s = plugin.permit_timeout(
                 info, shortest_s=limits.permit_s, per_pod_s=limits.permit_per_pod_s
             )
-            if gang.promised:
-                timeout_s = min(timeout_s, limits.promise_s)
             self._deadlines.set(gang, now + timeout_s)
 
     def cancelled(self, ticket: int) -> None:
@@ -93,14 +89,6 @@ class Holding:
         self._tickets.pop(pod.ticket, None)
         self._out.append(Refuse(pod.ticket, pod.uid, reason))
         self._table.move(pod, PodState.UNGATED)
-
-    def promised(self, pod: TrackedPod, now: float) -> None:
-        """Handle a pod that gets the capacity of pods that are deleted for it."""
-        gang = pod.gang
-        gang.promised.add(pod.uid)
-        deadline = self._deadlines.at(gang)
-        if deadline is not None:
-            self._deadlines.set(gang, min(deadline, now + self._limits.promise_s))
 
     # -- gangs --------------------------------------------------------------------------------
 
@@ -141,7 +129,7 @@ class Holding:
         self._deadlines.drop(gang)
         self._table.touch(gang)
 
-    def review(self, gang: TrackedGang, now: float) -> None:
+    def review(self, gang: TrackedGang) -> None:
         """Release or refuse held binds of a gang that has changed, and set its timers."""
         self._review_held(gang)
         complete = gang.complete
@@ -150,11 +138,6 @@ class Holding:
             gang.begun = gang.ungated = False
         if not gang.waiting or complete:
             self._deadlines.drop(gang)
-        bound = len(gang.pods[PodState.BOUND])
-        gang.started |= bound >= gang.info().min_available
-        if self._limits.partial_s and gang.bound_in_part and gang not in self._partial:
-            gang.bound_before = bound
-            self._partial.set(gang, now + self._limits.partial_s)
 
     def _review_held(self, gang: TrackedGang) -> None:
         """Release or refuse held binds."""
@@ -175,7 +158,7 @@ class Holding:
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang without pods."""
-        for timers in (self._deadlines, self._gathering, self._partial):
+        for timers in (self._deadlines, self._gathering):
             timers.drop(gang)
         self._unfinished.pop(gang, None)
 
@@ -201,29 +184,11 @@ class Holding:
         """Return gangs that are not complete in time."""
         return list(self._deadlines.pop_due(now))
 
-    def end_partial(self, now: float) -> None:
-        """Handle gangs that are only partly bound and have not changed for long."""
-        limits = self._limits
-        for gang in self._partial.pop_due(now):
-            if not gang.bound_in_part:
-                continue
-            self._partial.set(gang, now + limits.partial_s)
-            bound = gang.pods[PodState.BOUND]
-            progress = len(bound) != gang.bound_before
-            gang.bound_before = len(bound)
-            if progress or not (gang.released or _lacks_old_pods(gang)):
-                continue
-            self._observer.bound_in_part(gang, len(bound), deleted=limits.delete_partial)
-            if limits.delete_partial:
-                self._out += [Evict(gang.key, pod.name, pod.uid) for pod in bound.values()]
-
     def next_wake(self, now: float) -> float | None:
         """Return the time of the next timer; ``None`` without any."""
         if self._unfinished:
             return now
-        return earliest(
-            self._deadlines.next_at(), self._gathering.next_at(), self._partial.next_at()
-        )
+        return earliest(self._deadlines.next_at(), self._gathering.next_at())
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -232,7 +197,7 @@ class Holding:
         waiting = gang.pods[PodState.WAITING]
         if not gang.releasing:
             self._observer.released(gang, len(waiting))
-        gang.released, gang.refusing = True, ""
+        gang.refusing = ""
         for pod in list(islice(waiting.values(), max(0, _PORTION - len(self._out)))):
             self._tickets.pop(pod.ticket, None)
             self._table.move(pod, PodState.BINDING)
@@ -253,17 +218,3 @@ class Holding:
             self._unfinished[gang] = None
         else:
             self._unfinished.pop(gang, None)
-
-
-def _lacks_old_pods(gang: TrackedGang) -> bool:
-    """Return whether pods have no node that were created before others of their gang started.
-
-    Later ones replace some that were lost.
-    """
-    since = gang.bound_at
-    left = (
-        pod
-        for state in (PodState.UNGATED, PodState.UNSCHEDULABLE, PodState.WAITING)
-        for pod in gang.pods[state].values()
-    )
-    return since is not None and any(pod.kind.created <= since for pod in left)

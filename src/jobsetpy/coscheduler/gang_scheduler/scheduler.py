@@ -114,8 +114,6 @@ class GangScheduler:
                 known = self._add(pod, now)
             else:
                 self._update(known, pod)
-            if pod.bound_at is not None:
-                known.gang.was_bound(pod.bound_at)
         return self._schedule_and_flush(now)
 
     def gone(self, uid: str, now: float) -> list[Action]:
@@ -140,18 +138,6 @@ class GangScheduler:
         pod = self._move(uid, {PodState.UNGATED, PodState.UNSCHEDULABLE}, PodState.UNSCHEDULABLE)
         if pod is not None and not self._fit.counted(pod.gang):
             pod.gang.outrun = True
-        return self._schedule_and_flush(now)
-
-    def promised(self, uid: str, now: float) -> list[Action]:
-        """Handle a pod that gets the capacity of pods that are deleted for it.
-
-        The scheduler tries it again when these are gone. But it can miss that, if they were deleted
-        for another pod at the same time; then only the gang's timeout makes it try again. So that
-        is shorter while one of its pods waits for this.
-        """
-        pod = self._table.pods.get(uid)
-        if pod is not None and pod.state is PodState.UNGATED:
-            self._holding.promised(pod, now)
         return self._schedule_and_flush(now)
 
     def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
@@ -249,8 +235,6 @@ class GangScheduler:
         self._review_changed(now)
         self._contention.give_turn(now)
         self._contention.resolve(now)
-        self._holding.end_partial(now)
-        self._review_changed(now)
         self._reservations.update(now)
         self._ungating.end_backoffs(now)
         return self._schedule_and_flush(now)
@@ -383,7 +367,7 @@ class GangScheduler:
         while changed:
             gang = next(iter(changed))
             if gang.kinds:
-                self._holding.review(gang, now)
+                self._holding.review(gang)
                 ready, in_flight = gang.ready, gang.in_flight
                 waits = in_flight or (ready and not gang.complete)
                 self._contention.review(gang, now, in_flight=in_flight)

@@ -36,7 +36,6 @@ class SeenPod:
         member: properties that matter to its gang; ``bound`` if it has a node.
         gated: it has our scheduling gate.
         ended: it has finished, or is being deleted.
-        bound_at: time at which it got its node, by the API server's clock; ``None`` without a node.
     """
 
     group: PodGroupKey
@@ -45,7 +44,6 @@ class SeenPod:
     member: Member
     gated: bool = False
     ended: bool = False
-    bound_at: float | None = None
 
 
 @attrs.frozen
@@ -75,15 +73,6 @@ class Refuse:
 
 
 @attrs.frozen
-class Evict:
-    """Delete a pod with a node: the rest of its gang has found none."""
-
-    group: PodGroupKey
-    name: str
-    uid: str
-
-
-@attrs.frozen
 class KeepTime:
     """Write the time from which a gang has waited into the status of a pod.
 
@@ -96,7 +85,7 @@ class KeepTime:
     since: float
 
 
-Action = Ungate | Bind | Refuse | Evict | KeepTime
+Action = Ungate | Bind | Refuse | KeepTime
 
 
 @attrs.frozen(kw_only=True)
@@ -112,8 +101,6 @@ class Limits:
         settle_per_pod_s: additional settling time for each pod, in seconds.
         patience_s: time in seconds for which an incomplete gang with an unschedulable pod keeps its
             reservations before other gangs get them; applies to its first attempt only.
-        promise_s: maximum timeout in seconds of an incomplete gang while one of its pods waits for
-            the deletion of other pods.
         permit_s: time in seconds for which binds of an incomplete gang are held, plus
             ``permit_per_pod_s`` for each required pod; see ``plugin.permit_timeout``.
         permit_per_pod_s: additional time for each required pod, in seconds.
@@ -124,9 +111,6 @@ class Limits:
         longest_backoff_s: maximum back-off, in seconds.
         reserve_after_s: waiting time in seconds after which capacity that becomes free is reserved
             for a gang, if it may fit into the empty cluster; 0 for never.
-        partial_s: time in seconds without changes after which a released gang is reported as bound
-            in part, because other pods took its capacity; 0 for never.
-        delete_partial: delete its bound pods then.
         held: maximum number of binds that can be held at a time; 0 for no limit.
     """
 
@@ -136,15 +120,12 @@ class Limits:
     settle_s: float = 5.0
     settle_per_pod_s: float = 0.02
     patience_s: float = 5.0
-    promise_s: float = 5.0
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
     gather_s: float = 3.0
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
     reserve_after_s: float = 60.0
-    partial_s: float = 60.0
-    delete_partial: bool = False
     held: int = 0
 
     def round_s(self, pods: int) -> float:

@@ -61,7 +61,6 @@ class GangTable:
             pod.state = state
         if state is not PodState.UNGATED:
             gang.unsettled.discard(pod.uid)
-            gang.promised.discard(pod.uid)
         self.touch(gang)
 
     def remove(self, pod: TrackedPod) -> None:
@@ -71,7 +70,6 @@ class GangTable:
         del gang.pods[pod.state][pod.uid]
         self._states[pod.state] -= 1
         gang.unsettled.discard(pod.uid)
-        gang.promised.discard(pod.uid)
         gang.remove_kind(pod.kind)
         if not gang.kinds:
             del self.gangs[gang.key]

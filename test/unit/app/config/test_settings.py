@@ -82,7 +82,6 @@ VALUES = {
     "coscheduler.serviceName": "s",
     "coscheduler.extraDnsNames": "[d.example.com]",
     "coscheduler.permitTimeout": "20s",
-    "coscheduler.deletePartial": "true",
     "coscheduler.capacityCheck": "false",
     "coscheduler.schedulerName": "s",
     "coscheduler.memberResource": "true",

@@ -1,4 +1,4 @@
-"""The gang scheduler: several pools, gangs bound in part, gangs that are too large."""
+"""The gang scheduler: several pools, gangs that are too large."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ from support.coscheduling.scheduler_kit import short
 
 
 class ProblemLog(Observer):
-    """An observer that records gangs bound in part and gangs that are too large."""
+    """An observer that records gangs that are too large."""
 
     def __init__(self):
         self.calls = []
-
-    def bound_in_part(self, group, bound, *, deleted):
-        self.calls.append((group.key.name, bound, deleted))
 
     def too_large(self, group, held):
         self.calls.append((group.key.name, held))
@@ -126,74 +123,6 @@ def test_a_pass_over_the_queue_is_bounded():
         assert rig.scheduler.next_wake(now) <= now
         ungated = [action.uid for action in rig.scheduler.tick(now)]
     assert ungated == ["z0"]
-
-
-# -- bound in part ------------------------------------------------------------------------------
-
-
-def released(limits, **first):
-    """A gang of three whose binds were released, and of which only two succeeded."""
-    rig = Rig(limits, a=3)
-    rig.group("a", 3, gated=False, **first)
-    for at in range(3):
-        rig.ask(f"a{at}", "a", 0.0)
-    for at in range(2):
-        rig.scheduler.bind_done(f"a{at}", ok=True, now=1.0)
-    rig.scheduler.bind_done("a2", ok=False, now=1.0)
-    return rig
-
-
-@pytest.mark.parametrize("delete", [False, True])
-def test_a_gang_bound_in_part_is_reported_or_deleted(delete):
-    """It is reported repeatedly, or deleted where this is configured."""
-    rig = released(Limits(partial_s=60, delete_partial=delete))
-    assert rig.scheduler.next_wake(1.0) == 61.0
-    evicted = [("Evict", "a0"), ("Evict", "a1")] if delete else []
-    assert short(rig.scheduler.tick(61.0)) == evicted
-    assert rig.log.calls == [("a", 2, delete)]
-    if delete:
-        rig.scheduler.gone("a0", 61.0)
-        rig.scheduler.gone("a1", 61.0)
-    rig.scheduler.tick(121.0)
-    assert len(rig.log.calls) == (1 if delete else 2)
-
-
-def test_a_gang_bound_in_part_has_more_time_when_it_grows():
-    """The time begins with its last change; once it is complete, it is no longer checked."""
-    rig = released(Limits(partial_s=60))
-    rig.ask("a2", "a", 30.0)
-    rig.scheduler.bind_done("a2", ok=True, now=31.0)
-    assert rig.scheduler.tick(61.0) == []
-    rig.scheduler.gone("a1", 62.0)  # lost after the gang had started
-    rig.scheduler.tick(200.0)
-    assert rig.log.calls == []
-
-
-def test_a_gang_is_not_bound_in_part_while_binds_are_in_progress():
-    """The API server may be slow."""
-    rig = Rig(Limits(partial_s=60), a=3)
-    rig.group("a", 3, gated=False)
-    for at in range(3):
-        rig.ask(f"a{at}", "a", 0.0)
-    rig.scheduler.bind_done("a0", ok=True, now=1.0)
-    rig.scheduler.tick(100.0)
-    assert rig.log.calls == []
-
-
-@pytest.mark.parametrize(
-    ("created", "reported"), [(100.0, True), (900.0, False)], ids=["left over", "replacement"]
-)
-def test_a_part_is_recognised_by_creation_times_after_a_restart(created, reported):
-    """A pod that existed when others were bound is left over; a later one is a replacement."""
-    rig = Rig(Limits(partial_s=60), a=3)
-    for at in range(3):
-        rig.shapes[f"a{at}"] = Shape((("cpu", MILLI),))
-    for at in range(2):
-        rig.see(f"a{at}", 3, node="a", bound_at=500.0)
-    rig.see("a2", 3, created=created)
-    rig.scheduler.tick(61.0)
-    rig.scheduler.tick(121.0)
-    assert bool(rig.log.calls) is reported
 
 
 # -- size ---------------------------------------------------------------------------------------

@@ -160,25 +160,6 @@ def test_pods_are_spared_when_their_binds_were_just_refused(scheduler):
     assert scheduler.preempt({"n": ["a2"]}, 1.1) == Preemption("spared", {}, [])
 
 
-@pytest.mark.parametrize("promised_first", [True, False])
-def test_a_nominated_node_shortens_the_timeout(promised_first):
-    """kube-scheduler may have forgotten the pod; a refusal of its gang makes it try again."""
-    scheduler = GangScheduler(Limits(promise_s=5))
-    shown(scheduler, "a1", "a2", gated=False)
-    if promised_first:
-        scheduler.promised("a2", 1.0)
-    scheduler.bind_asked(1, "a1", 1.0)
-    assert scheduler.promised("a2", 1.0) == []
-    assert scheduler.next_wake(1.0) == 6.0
-    assert short(scheduler.tick(6.0)) == [("Refuse", "a1")]
-    assert scheduler.bind_asked(2, "a2", 8.0) == []
-    assert scheduler.next_wake(8.0) == pytest.approx(8.0 + 30.0 + 0.05 * 2)
-    scheduler.promised("a2", 9.0)  # it has a node meanwhile
-    scheduler.promised("x", 9.0)
-    scheduler.gone("a2", 10.0)
-    assert scheduler.next_wake(10.0) is None
-
-
 # -- turns --------------------------------------------------------------------------------------
 
 
