@@ -13,7 +13,7 @@ from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.coscheduling.reconciler import GANGS, OPEN_PODS
 from jobsetpy.reconcilers.coscheduling.tally import GangCounts, GangKey
 from jobsetpy.testing import store_writer_of
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 
 GROUPS, PODS = ("", "g", "h"), ("p", "q", "r", "s")
 REASONS = ("", "SchedulingGated", "Unschedulable")

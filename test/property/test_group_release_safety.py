@@ -22,7 +22,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.release import released_attempt
-from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from support.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 from support.restarts import epoch_plans
 
 PODS = 1

@@ -12,7 +12,7 @@ from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.conditions import finished
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
+from support.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 ACTIONS = ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob",
            "RestartJobAndIgnoreMaxRestarts", "RestartReplicatedJob",

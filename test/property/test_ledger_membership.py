@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.rules.membership import attempt_of
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 from jobsetpy.testing import World
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 from support.restarts.epoch_plans import GROUP, job
 
 JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r", "s")

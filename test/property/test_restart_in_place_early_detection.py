@@ -16,7 +16,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts.epoch_plans import RULE, job, jobset, pod
 
 SIZE = 3

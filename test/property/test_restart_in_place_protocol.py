@@ -11,7 +11,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP
 

@@ -7,7 +7,7 @@ from typing import Any
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, SharedParts
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json
+from support.jobsets import ModelCluster, jobset_json
 
 
 def begin(*replicated_jobs: dict, features: Features | None = None, **spec) -> ModelCluster:

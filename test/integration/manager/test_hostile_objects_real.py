@@ -10,12 +10,12 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support import patience
 from support.admission.hostile import large_patterns
 from support.cluster.deployed import LEASE
 from support.cluster.install import create_namespace
 from support.cluster.manager_process import ManagerProcess, configured
+from support.jobsets import jobset_json, replicated_job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -15,7 +15,7 @@ import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from support.jobsets import ModelCluster, jobset_json, replicated_job
 
 MAX_BYTES: Final = 1_500_000
 """Default limit of etcd for one request."""

@@ -17,7 +17,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
 )
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 AT = "2026-01-01T00:00:00Z"

@@ -41,7 +41,7 @@ from jobsetpy.reconcilers.restart_in_place.reconciler import (
 )
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of, store_writer_of
-from jobsetpy.testing.jobsets import merge, replicated_job
+from support.jobsets import merge, replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, RULE
 

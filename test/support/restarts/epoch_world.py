@@ -42,7 +42,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.times import Now, PinnedTime
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
-from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+from support.jobsets import decoded, jobset_json, merge, replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import AT, policy
 from support.restarts.epoch_steps import KEY, POD_SPEC, caches_of, containers, run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts.epoch_plans import policy
 
 

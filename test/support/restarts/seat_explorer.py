@@ -32,7 +32,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import has_missing_pods
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP
 from support.restarts.epoch_steps import barrier_of, state_of

@@ -22,8 +22,8 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
 from jobsetpy.testing import FakeApiServer, json_patch
 from jobsetpy.testing.apiserver import _discovery
-from jobsetpy.testing.jobsets import decoded
 from support.admission import hostile
+from support.jobsets import decoded
 
 ZONE = "zone"
 SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

@@ -8,7 +8,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 
 GATES = [{"name": keys.PLACEMENT_GATE}]
 

@@ -1,7 +1,7 @@
 """Fields of a pod that the manager reads, as kubelets write them."""
 
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 
 
 def test_containers_without_an_end_time_come_first():

@@ -20,7 +20,7 @@ from jobsetpy.manager import Manager
 from jobsetpy.serving import x509
 from jobsetpy.serving.http import listening, serving
 from jobsetpy.testing import RecordingClient, World
-from jobsetpy.testing.jobsets import jobset_json
+from support.jobsets import jobset_json
 from support.managers import started
 from support.patience import eventually
 

@@ -21,8 +21,8 @@ from jobsetpy.informers._keyed_shard import place_of
 from jobsetpy.informers._machine import WatchMachine
 from jobsetpy.reconcilers.execution.shards import jobset_name_of, peek
 from jobsetpy.testing import World, make_pod
-from jobsetpy.testing.jobsets import decoded
 from support.informers_kit import HandlerLog
+from support.jobsets import decoded
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=30)
 

@@ -10,7 +10,7 @@ from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.kubeconfig import Target
 from jobsetpy.testing import MemoryTransport, World, make_pod
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support.jobsets import jobset_json, replicated_job
 
 IN_PLACE = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
 

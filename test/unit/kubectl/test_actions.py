@@ -13,7 +13,7 @@ from jobsetpy.api import keys
 from jobsetpy.kubectl import completion
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.main import COMMANDS
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 
 def restarted(kubectl):

@@ -15,7 +15,7 @@ from jobsetpy.kubectl import cluster
 from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.kubeconfig import Target
 from jobsetpy.testing import MemoryTransport, World
-from jobsetpy.testing.jobsets import jobset_json
+from support.jobsets import jobset_json
 
 NAMED = ("status", "restarts", "restart", "suspend", "resume")
 READING = ("status", "restarts")

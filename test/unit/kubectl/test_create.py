@@ -14,7 +14,7 @@ from jobsetpy.api import keys
 from jobsetpy.kubectl import cluster, listing, status
 from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.kubeconfig import Target
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support.jobsets import jobset_json, replicated_job
 from support.patience import eventually
 
 PROGRAM = ("--", "python", "train.py", "--lr", "3")

@@ -16,7 +16,7 @@ from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.kubeconfig import Options, target
 from jobsetpy.testing import FakeApiServer
-from jobsetpy.testing.jobsets import jobset_json
+from support.jobsets import jobset_json
 
 
 def config(server="https://a:6443", *, user=None, current="one", **cluster):

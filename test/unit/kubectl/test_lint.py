@@ -14,7 +14,7 @@ from jobsetpy.kubectl import manifests
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import validate_create
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support.jobsets import jobset_json, replicated_job
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.kubectl import reasons
 from jobsetpy.kubectl.objects import describe
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support.jobsets import jobset_json, replicated_job
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"

@@ -14,7 +14,7 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl import output, status, timeline
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import describe
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support.jobsets import jobset_json, replicated_job
 from support.patience import eventually
 
 

@@ -17,7 +17,7 @@ from jobsetpy.reconcilers.jobs import reconciler as jobs
 from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
 from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
-from jobsetpy.testing.jobsets import jobset_json
+from support.jobsets import jobset_json
 from support.managers import started
 
 NAMESPACE = "default"

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.coscheduler.engine.pods import SEEN_MARK, GroupPod, new_failure, seen_pod
 from jobsetpy.reconcilers.coscheduling.plugin import pod_group_info
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 
 
 def pod(*, labels=None, annotations=None, spec=None, status=None, **meta):

@@ -169,7 +169,7 @@ from jobsetpy import runtime, testing
 for part in ("aio", "api", "client", "controller", "informers", "manager", "testing", "workqueue"):
     folder = [f"{jobsetpy.__path__[0]}/{part}"]
     for module in pkgutil.walk_packages(folder, f"jobsetpy.{part}."):
-        if module.name != "jobsetpy.testing.jobsets":  # needs JobSet's rules
+        if module.name != "support.jobsets":  # needs JobSet's rules
             importlib.import_module(module.name)
 """
 
@@ -189,7 +189,7 @@ def test_an_extra_has_all_libraries_of_its_part(bare):
         (
             "JobSet's rules",
             "manager",
-            bare("runtime", "python", "-c", "import jobsetpy.testing.jobsets"),
+            bare("runtime", "python", "-c", "import support.jobsets"),
         ),
         ("jobsetpy.api", "runtime", bare(none, "python", "-c", "import jobsetpy.api.jobset")),
     ]

@@ -10,7 +10,7 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backend_watch import SILENT_S
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 

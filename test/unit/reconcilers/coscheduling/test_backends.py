@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import (
     workload,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import builders
 
 BETA = NATIVE_APIS[1]

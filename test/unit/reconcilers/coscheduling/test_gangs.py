@@ -24,7 +24,7 @@ from jobsetpy.reconcilers.coscheduling.gangs import (
 )
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import builders
 
 NAME, MIN = LABELS

@@ -27,7 +27,7 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import NativeObjects
 from jobsetpy.reconcilers.coscheduling.tally import GangCounts, GangKey, changed_gangs, gang_state
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import (
+from support.jobsets import (
     EPOCH_START,
     ModelCluster,
     decoded,

@@ -6,7 +6,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 

@@ -13,7 +13,7 @@ from jobsetpy.api.scheduling import (
     SchedulingWorkload,
 )
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 

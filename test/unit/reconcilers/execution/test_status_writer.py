@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.execution.status_writer import (
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.testing import RecordingClient, decoded, store_writer_of
-from jobsetpy.testing.jobsets import jobset_json
+from support.jobsets import jobset_json
 
 KEY = rt.ObjectKey("default", "test-js")
 

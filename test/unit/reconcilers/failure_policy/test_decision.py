@@ -11,7 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.plan import JobsMemory
-from jobsetpy.testing.jobsets import merge, replicated_job
+from support.jobsets import merge, replicated_job
 from support.model_kit import begin, labels_of, recreated, restart_arrays, rule, settle, uids
 
 DRIVER = "test-js-driver-0"

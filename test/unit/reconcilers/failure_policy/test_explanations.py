@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.failure_policy.decision import DECISIONS
 from jobsetpy.reconcilers.rules.plan import EmitEvent
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.model_kit import begin, rule
 
 W = [f"test-js-w-{index}" for index in range(3)]

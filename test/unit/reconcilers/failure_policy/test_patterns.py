@@ -15,8 +15,8 @@ from jobsetpy.reconcilers.failure_policy.patterns import (
     patterns_problems,
 )
 from jobsetpy.reconcilers.validation.create import validate_create
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support.admission import hostile
+from support.jobsets import jobset_json, replicated_job
 from support.model_kit import begin, rule
 
 LARGE = [rf"(\pL{{30}}){{10}}{at}" for at in range(60)]

@@ -10,7 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import builders
 
 TOPOLOGY = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION

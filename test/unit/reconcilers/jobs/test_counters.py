@@ -13,7 +13,7 @@ from jobsetpy.reconcilers.rules import names
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import parse_count
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 
 JOBSET = decoded(JobSet, jobset_json(replicated_job("a", 2), status={"restarts": 1}))
 

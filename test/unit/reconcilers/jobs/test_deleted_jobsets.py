@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 

@@ -7,7 +7,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
-from jobsetpy.testing.jobsets import merge, replicated_job
+from support.jobsets import merge, replicated_job
 from support.model_kit import begin
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 

@@ -9,7 +9,7 @@ from jobsetpy.reconcilers.jobs.plan import CREATED_AT_ONCE, plan_jobs
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.membership import MAX_JOBS
 from jobsetpy.reconcilers.validation.create import validate_create
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from support.jobsets import ModelCluster, jobset_json, replicated_job
 
 HUGE = 2**31 - 1
 

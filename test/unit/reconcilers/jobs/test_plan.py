@@ -11,7 +11,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from support.jobsets import ModelCluster, jobset_json, replicated_job
 from support.model_kit import (
     begin,
     labels_of,

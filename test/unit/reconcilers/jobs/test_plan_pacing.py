@@ -12,7 +12,7 @@ from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.plan import JobsMemory, JobsPlan
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import merge, replicated_job
+from support.jobsets import merge, replicated_job
 from support.model_kit import begin
 
 A = "test-js-replicated-job-a-0"

@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.patience import eventually
 
 pytestmark = pytest.mark.looptime

@@ -14,7 +14,7 @@ from jobsetpy.api.jobset import FailurePolicy, JobSet, JobSetSpec, JobSetStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.reconcilers.jobs.reconciler import jobset_matters
 from jobsetpy.runtime import Event
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.model_kit import begin, suspended
 
 A, B = "test-js-a-0", "test-js-b-0"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.model_kit import begin
 
 

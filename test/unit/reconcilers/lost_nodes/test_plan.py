@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.reconcilers.validation.warnings import warnings
-from jobsetpy.testing.jobsets import EPOCH_START, decoded, jobset_json, replicated_job
+from support.jobsets import EPOCH_START, decoded, jobset_json, replicated_job
 from support.model_kit import builders
 
 NOW = Now(EPOCH_START, 0.0)

@@ -12,7 +12,7 @@ from jobsetpy.reconcilers.placement.admission import (
     mutate,
     refusal,
 )
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

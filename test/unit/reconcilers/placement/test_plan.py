@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.placement.plan import (
     plan_placement,
 )
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import EPOCH_START, decoded
+from support.jobsets import EPOCH_START, decoded
 
 RACK = "rack"
 NODES = {"a1": {RACK: "a"}, "b1": {RACK: "b"}, "bare": {"x": "y"}}

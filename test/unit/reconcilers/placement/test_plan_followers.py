@@ -15,7 +15,7 @@ from jobsetpy.reconcilers.placement.plan import (
     plan_followers,
     selected_domain,
 )
-from jobsetpy.testing.jobsets import decoded
+from support.jobsets import decoded
 
 RACK = "rack"
 NODES = {"a1": {RACK: "a"}, "a2": {RACK: "a"}, "b1": {RACK: "b"}, "bare": {"x": "y"}}

@@ -8,8 +8,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing.jobsets import replicated_job
 from support.agents.attempt_agent import AttemptAgent, Step
+from support.jobsets import replicated_job
 from support.restarts.epoch_plans import policy
 from support.restarts.managed_group import epoch_writes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import managed_group
 from support.restarts.epoch_plans import policy
 from support.restarts.managed_group import come

@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.testing import make_job, make_pod
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts.epoch_plans import policy
 from support.restarts.managed_group import come, epoch_writes, started
 

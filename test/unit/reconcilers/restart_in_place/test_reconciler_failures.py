@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.informers import Store
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import managed_group
 from support.restarts.epoch_plans import RULE, policy
 from support.restarts.managed_group import epoch_writes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts.managed_group import come, started
 
 pytestmark = pytest.mark.looptime

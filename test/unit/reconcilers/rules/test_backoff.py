@@ -21,7 +21,7 @@ from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import re
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+from support.jobsets import decoded, jobset_json, merge, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = keys.MAX_RESTARTS_WINDOW_ANNOTATION

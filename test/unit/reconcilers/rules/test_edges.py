@@ -24,7 +24,7 @@ from jobsetpy.reconcilers.rules.field_errors import invalid
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_json
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import begin, rule
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
 from jobsetpy.reconcilers.rules import history
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import begin, rule, settle
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

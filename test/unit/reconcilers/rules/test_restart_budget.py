@@ -8,7 +8,7 @@ from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, ReplicatedJo
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import account
 from jobsetpy.reconcilers.rules.restart_budget import spent
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from support.jobsets import ModelCluster, jobset_json, replicated_job
 
 
 def record(**fields):

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.summary import state
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import begin, rule, settle
 
 READY = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}

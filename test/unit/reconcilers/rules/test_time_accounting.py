@@ -13,7 +13,7 @@ from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.plan import JobsMemory
 from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, ActivityTimes, Total, activity
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import begin, settle
 
 READY = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}

@@ -8,7 +8,7 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.release import released_attempt
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from support.jobsets import ModelCluster, jobset_json, replicated_job
 from support.model_kit import rule
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP

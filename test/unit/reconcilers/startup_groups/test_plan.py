@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.startup_groups.plan import (
     needs_reconcile,
     plan_startup_group,
 )
-from jobsetpy.testing.jobsets import (
+from support.jobsets import (
     EPOCH_START,
     ModelCluster,
     decoded,

@@ -19,7 +19,7 @@ from jobsetpy.api.group_signal import (
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.startup_groups import release
 from jobsetpy.reconcilers.startup_groups import spec as groups
-from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from support.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 from support.model_kit import begin, rule, settle
 
 ATTEMPT = keys.GROUP_ATTEMPT

@@ -13,8 +13,8 @@ from jobsetpy.reconcilers.rules.plan import JobsMemory
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
-from jobsetpy.testing.jobsets import EPOCH_START, jobset_json, replicated_job
 from support.admission import hostile
+from support.jobsets import EPOCH_START, jobset_json, replicated_job
 
 NOW = Now(EPOCH_START, 0.0)
 PART = 8

@@ -13,7 +13,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs,
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
 from jobsetpy.reconcilers.rules.backoff import Pace
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 
 AGENT_ENV = [{"name": name, "value": "x"} for name in ("POD_NAME", "JOBSET_NAME")]

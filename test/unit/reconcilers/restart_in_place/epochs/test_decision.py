@@ -13,7 +13,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, 
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.jobsets import decoded, jobset_json, replicated_job
 from support.restarts import epoch_plans
 
 jobset = partial(epoch_plans.jobset, items=[replicated_job("a", 2, parallelism=2)])

@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import (
     unfit_codes,
     unfit_event,
 )
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts.epoch_plans import ended, jobset, pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

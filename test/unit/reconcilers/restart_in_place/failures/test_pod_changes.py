@@ -14,7 +14,7 @@ from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import (
     SyncedMark,
     sign_of,
 )
-from jobsetpy.testing.jobsets import decoded, replicated_job
+from support.jobsets import decoded, replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import job
 

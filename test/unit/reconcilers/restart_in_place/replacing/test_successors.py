@@ -16,7 +16,7 @@ from jobsetpy.reconcilers.restart_in_place.replacing.successors import (
     plan_successors,
     successor_name,
 )
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import at, ended, policy
 

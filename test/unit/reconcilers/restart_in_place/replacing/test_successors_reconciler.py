@@ -24,7 +24,7 @@ from jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler impor
     SuccessorSettings,
 )
 from jobsetpy.testing import store_of
-from jobsetpy.testing.jobsets import decoded, replicated_job
+from support.jobsets import decoded, replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import ended, jobset
 from support.restarts.epoch_steps import caches_of

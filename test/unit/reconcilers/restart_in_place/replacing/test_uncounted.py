@@ -14,7 +14,7 @@ from jobsetpy.reconcilers.restart_in_place.replacing.uncounted import (
     is_leaving,
     plan_leaving,
 )
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import ended, policy
 

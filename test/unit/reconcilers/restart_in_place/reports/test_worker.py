@@ -23,7 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     parse_progress,
 )
 from jobsetpy.reconcilers.restart_in_place.steps.transition import cause_of
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, at, job, observed, stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import MAX_NAMED, laggards
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 
 
