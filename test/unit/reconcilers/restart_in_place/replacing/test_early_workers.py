@@ -21,7 +21,7 @@ from jobsetpy.reconcilers.restart_in_place.replacing.early_workers_reconciler im
     EarlyWorkersReconciler,
 )
 from jobsetpy.testing import store_of, store_writer_of
-from jobsetpy.testing.jobsets import replicated_job
+from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import RULE, job
 from support.restarts.epoch_steps import caches_of
