@@ -18,7 +18,7 @@ from support.restarts.scenario import (
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
-SCRIPT = "echo worker started; trap 'exit 143' TERM; trap 'exit 7' HUP; sleep 1000000 & wait $!"
+SCRIPT = "trap 'exit 143' TERM; trap 'exit 7' HUP; echo worker started; sleep 1000000 & wait $!"
 ROUNDS = 2
 
 

@@ -39,7 +39,7 @@ NAMESPACE = "default"
 LIMIT_S = 60.0
 LONG_S = round(patience.scaled(120))
 WATCHED_S = min(patience.scaled(15), 50.0)  # less than the minute that the kubelet's mounts take
-SCRIPT = "echo started; trap 'exit 143' TERM; while :; do sleep 1 & wait $!; done"
+SCRIPT = "trap 'exit 143' TERM; echo started; while :; do sleep 1 & wait $!; done"
 NO_TOKEN = {"automountServiceAccountToken": False}
 """Pods that cannot call the API server wait for the mounted ConfigMap."""
 

@@ -37,8 +37,8 @@ MODES = ("sidecar", "supervisor")
 RECOVERABLE, TO_Y, TO_Z = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
 """Signals on which the workers of these tests exit with 7, Y (3) and Z (4)."""
 SCRIPT = (
-    "echo worker started; trap 'exit 3' USR1; trap 'exit 4' USR2; trap 'exit 7' HUP; "
-    "trap 'exit 143' TERM; sleep 1000000 & wait $!"
+    "trap 'exit 3' USR1; trap 'exit 4' USR2; trap 'exit 7' HUP; trap 'exit 143' TERM; "
+    "echo worker started; sleep 1000000 & wait $!"
 )
 
 

@@ -15,7 +15,7 @@ from support.restarts.scenario import gang_jobset, pod_log_folders, run_gang, su
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PODS = 3
-SCRIPT = "echo worker started; trap 'echo saved; exit 0' TERM; sleep 1000000 & wait $!"
+SCRIPT = "trap 'echo saved; exit 0' TERM; echo worker started; sleep 1000000 & wait $!"
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "supervisor"])

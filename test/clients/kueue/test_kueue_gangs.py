@@ -19,7 +19,7 @@ from support.restarts.scenario import WORKER_SCRIPT, kill_worker, worker_of
 pytestmark = client_marks()
 
 SMALL = {"cpu": "10m"}
-STUBBORN = "echo worker started; trap '' TERM; sleep 1000000 & wait $!"
+STUBBORN = "trap '' TERM; echo worker started; sleep 1000000 & wait $!"
 """A worker that ignores SIGTERM until it is killed at the end of its grace period."""
 REAL_NODE = {"kubernetes.io/hostname": "node-1"}
 

@@ -27,7 +27,7 @@ from support.patience import eventually, timeout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
-WORKER = "echo started; trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done"
+WORKER = "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.1; done"
 
 
 class Agent:

@@ -49,7 +49,7 @@ SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
 SUPERVISED_SAMPLE = CONFIG / "samples" / "in_place_restart_supervised.yaml"
 SHELL_IMAGE = "localhost/shell:1"
 WORKER_TIMEOUT_S = 30.0
-WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; sleep 1000000 & wait $!"
+WORKER_SCRIPT = "trap 'exit 143' TERM; echo worker started; sleep 1000000 & wait $!"
 """Worker that ends immediately on SIGTERM. A shell handles signals only between commands, and a
 program that it is just starting loses them; so it starts one program in the background and waits.
 Otherwise a worker would sometimes take a second longer to stop."""

@@ -36,7 +36,7 @@ CAN_UNSHARE = (
     shutil.which("unshare") is not None
     and subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode == 0
 )
-SLEEPER = "echo started $$; trap 'echo saved; exit 143' TERM; while :; do sleep 30 & wait $!; done"
+SLEEPER = "trap 'echo saved; exit 143' TERM; echo started $$; while :; do sleep 30 & wait $!; done"
 
 
 async def test_worker_saves_and_starts_again_when_its_epoch_is_deprecated(pod: Pod) -> None:
@@ -362,7 +362,7 @@ async def test_worker_has_the_containers_streams_when_the_agents_log_is_off(pod:
 
 async def test_worker_is_killed_when_its_grace_period_is_over(pod: Pod) -> None:
     """The group then restarts as usual; a log of problems has only this line."""
-    script = "echo started; trap '' TERM; while :; do sleep 30 & wait $!; done"
+    script = "trap '' TERM; echo started; while :; do sleep 30 & wait $!; done"
     choice = {"AGENT_LOG": "problems", "WORKER_GRACE_SECONDS": "0.1"}
     async with pod.run("sh", "-c", script, **choice) as agent:
         await agent.started(1)
@@ -567,6 +567,47 @@ def test_process_group_with_a_recycled_number_gets_no_signal() -> None:
     assert done.stdout == "other S\n", done.stderr
 
 
+BUSY = """
+import asyncio
+from jobsetpy.agent.supervisor.worker import processes as module
+
+stat = module._visible
+module._visible = lambda: {**stat(), 1 << 30: []}  # ended between the two steps of each scan
+
+async def main():
+    empty, checked, environ = asyncio.Event(), asyncio.Event(), {b"PATH": b"/usr/bin:/bin"}
+    processes = module.Processes(["sh", "-c", "setsid sleep 298 & exec sleep 299"], on_exit=lambda _: None,
+                                 on_empty=empty.set, on_unkillable=lambda: None)
+    processes.attach(lambda number: None)
+    processes.start(environ)
+    standby = processes.start_aside(environ, lambda code: print("standby", code))
+    empty.clear()  # set while there was no worker yet
+    processes.kill_all()
+    await empty.wait()
+    module.SPARED_FOR_S = 0.0
+    processes.start_aside(environ, lambda code: checked.set(), command=["true"])
+    await checked.wait()
+    await asyncio.sleep(5 * module.POLL_S)
+    print("spared", processes.adopt(standby))
+    processes.kill_all()
+    await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+def test_standby_is_spared_while_other_processes_end() -> None:
+    """Some of another container end during each scan; a health command ends long after the kill."""
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(20),
+    )
+    assert done.stdout == "spared True\n", done.stderr
+
+
 # ---- standbys
 
 WORKER = """
@@ -596,6 +637,8 @@ FORKING = WORKER.replace("HIDDEN", HIDDEN)
 """On a busy machine the kill of this worker may take longer than standbys are spared."""
 WORKER = WORKER.replace("HIDDEN", "pass")
 STANDBY = {"WORKER_STANDBY": "on", "WORKER_STANDBY_DELAY_SECONDS": "0"}
+LATER = str(patience.scaled(1))
+"""Delay of a standby process that is to find what its worker has imported."""
 PYTHON = (sys.executable, "-c")
 
 
@@ -657,7 +700,8 @@ async def test_worker_starts_cold_when_its_standby_fails(
         f"if fd: {standby}\n"
         "print('started', os.environ['JOBSET_EPOCH'], flush=True); time.sleep(99)"
     )
-    given = STANDBY | {"WORKER_STANDBY_READY_SECONDS": str(patience.scaled(0.5))}
+    limit = 0.5 if standby.startswith("time") else 60  # others have to start within it
+    given = STANDBY | {"WORKER_STANDBY_READY_SECONDS": str(patience.scaled(limit))}
     async with pod.run(*PYTHON, script, **given) as agent:
         await agent.started(1, "started 1")
         await agent.logged(event)
@@ -693,7 +737,7 @@ async def test_standby_imports_the_modules_that_its_worker_imported(
         "print('started', os.environ['JOBSET_EPOCH'], os.getpid(), before, flush=True); "
         "time.sleep(99)",
     )
-    given = STANDBY | {"WORKER_STANDBY_DELAY_SECONDS": "1", "PYTHONPATH": str(packages)}
+    given = STANDBY | {"WORKER_STANDBY_DELAY_SECONDS": LATER, "PYTHONPATH": str(packages)}
     async with pod.run(sys.executable, str(program), **given) as agent:
         await agent.started(1, "started 1")
         ready = await agent.logged("standby ready")
@@ -808,11 +852,17 @@ async def test_command_that_is_not_python_runs_without_preloading(pod: Pod) -> N
 # ---- the health command
 
 
+UNHURRIED = {"HEALTH_SECONDS": "600"}
+"""Time for a health command that succeeds: it has to end, however busy the machine is."""
+LIMIT = str(patience.scaled(1))
+"""Time for one that fails, which has to start and to print its reason."""
+
+
 async def test_worker_starts_when_its_machine_is_fit(pod: Pod, tmp_path: Path) -> None:
     """The command runs before each report with the worker's environment; its output is dropped."""
     ran = tmp_path / "ran"
     check = f"echo $HOME $JOBSET_AGENT_POD_NAME >>{ran}; head -c 1000000 /dev/zero; echo fine"
-    given = {"HEALTH_COMMAND": check, "HOME": "/here"}
+    given = {"HEALTH_COMMAND": check, "HOME": "/here"} | UNHURRIED
     given = {f"JOBSET_AGENT_{name}": value for name, value in (pod.environ | given).items()}
     script = "echo started $JOBSET_EPOCH; [ $JOBSET_EPOCH = 1 ] && exit 3; exec sleep 99"
     async with pod.run("sh", "-c", script, HOME="/there", **given) as agent:
@@ -836,8 +886,7 @@ async def test_pod_ends_when_its_machine_is_unfit(
     pod: Pod, command: str, found: tuple[str, object]
 ) -> None:
     """It reports no epoch, so that the barrier is not lifted with it, and the command's last line."""
-    # The command has to be started, and its output read, within this time on a busy machine too.
-    given = {"HEALTH_COMMAND": command, "HEALTH_SECONDS": "3"}
+    given = {"HEALTH_COMMAND": command, "HEALTH_SECONDS": LIMIT}
     async with pod.run("sh", "-c", "echo started", **given) as agent:
         line = await agent.logged(
             "this machine is unfit: the health command did not succeed in time"
@@ -860,7 +909,8 @@ async def test_worker_starts_when_its_health_command_cannot_be_run(
     pod: Pod, command: str, output: str
 ) -> None:
     """A mistake in the annotation must not end every pod of the group; the log has an error."""
-    async with pod.run("sh", "-c", "echo started; exec sleep 99", HEALTH_COMMAND=command) as agent:
+    given = {"HEALTH_COMMAND": command} | UNHURRIED
+    async with pod.run("sh", "-c", "echo started; exec sleep 99", **given) as agent:
         await agent.started(1)
         line = await agent.logged("the health command cannot be run: this machine is not checked")
 
@@ -870,7 +920,7 @@ async def test_worker_starts_when_its_health_command_cannot_be_run(
 
 async def test_processes_that_the_health_command_leaves_are_killed_when_it_ends(pod: Pod) -> None:
     """One has the command's process group, the other a session and a parent of its own."""
-    given = {"HEALTH_COMMAND": "sleep 297 & setsid sleep 298 & exit 0"}
+    given = {"HEALTH_COMMAND": "sleep 297 & setsid sleep 298 & exit 0"} | UNHURRIED
     async with pod.run("sh", "-c", "exec sleep 99", **given) as agent:
         await pod.at(1)
         await eventually(lambda: pod.left() == [agent.process.pid], seconds=10)
@@ -887,7 +937,7 @@ async def test_process_is_killed_when_it_has_no_environment_as_the_health_comman
     """That is how one looks that is executing another program at this moment."""
     number = tmp_path / "pid"
     left = f"echo $$ >{number}; sleep 0.1; exec env JOBSET_HEALTH_CHECK=1 sleep 298"
-    given = {"HEALTH_COMMAND": leave(number, left)}
+    given = {"HEALTH_COMMAND": leave(number, left)} | UNHURRIED
     async with pod.run("sh", "-c", "exec sleep 99", **given):
         await pod.at(1)
         await eventually(lambda: number.exists() and number.read_text() != "", seconds=10)
@@ -902,7 +952,7 @@ async def test_second_check_is_not_killed_when_the_first_has_left_a_process(
     leaves = leave(left, f"echo >{left}; sleep 3; true")
     first = f"mkdir {tmp_path}/first && {{ {leaves}; exit 1; }}"
     check = f"date >>{ran}; {first}; sleep 0.5; date >>{ran}"
-    async with pod.run("sh", "-c", "exec sleep 99", HEALTH_COMMAND=check):
+    async with pod.run("sh", "-c", "exec sleep 99", HEALTH_COMMAND=check, **UNHURRIED):
         await pod.at(1)
 
     assert len(ran.read_text().splitlines()) == 3  # the second check has begun once, and ended
@@ -922,7 +972,7 @@ async def test_standby_is_released_when_the_device_is_free(pod: Pod, tmp_path: P
     """A device's memory is released late: the report, and with it the barrier, waits for it."""
     free, tried = tmp_path / "free", tmp_path / "tried"
     free.touch()
-    given = STANDBY | {"HEALTH_COMMAND": f"echo >>{tried}; test -e {free}", "HEALTH_SECONDS": "60"}
+    given = STANDBY | UNHURRIED | {"HEALTH_COMMAND": f"echo >>{tried}; test -e {free}"}
     async with pod.run(*PYTHON, WORKER, **given) as agent:
         await agent.started(1, "started 1")
         ready = await agent.logged("standby ready")
@@ -939,7 +989,7 @@ async def test_standby_is_released_when_the_device_is_free(pod: Pod, tmp_path: P
 async def test_lift_during_a_check_starts_the_worker_after_it(pod: Pod, tmp_path: Path) -> None:
     """A container that the kubelet restarts finds its epoch reported by the one before it."""
     free = tmp_path / "free"
-    given = {"HEALTH_COMMAND": f"test -e {free}", "HEALTH_SECONDS": "60"}
+    given = {"HEALTH_COMMAND": f"test -e {free}"} | UNHURRIED
     pod.server.patch("pods", "p-0", {"metadata": {"annotations": {EPOCH: "1"}}})
     async with pod.run("sh", "-c", "echo started; exec sleep 99", **given) as agent:
         await agent.logged("joining")
@@ -955,7 +1005,7 @@ async def test_health_command_runs_while_the_worker_stops(pod: Pod, tmp_path: Pa
     ran, go = tmp_path / "ran", tmp_path / "go"
     script = f"trap 'while [ ! -e {go} ]; do sleep 0.02; done; exit 1' TERM; echo started; "
     script += "while :; do sleep 0.02; done"
-    given = {"HEALTH_COMMAND": f"echo >>{ran}", "WORKER_GRACE_SECONDS": "60"}
+    given = {"HEALTH_COMMAND": f"echo >>{ran}", "WORKER_GRACE_SECONDS": "60"} | UNHURRIED
     async with pod.run("sh", "-c", script, **given) as agent:
         await agent.started(1)
         pod.status(deprecatedEpoch=1)
@@ -1002,7 +1052,7 @@ def test_documented_health_command_checks_the_devices_memory(
 
 async def test_pod_that_is_stopped_does_not_wait_for_its_health_command(pod: Pod) -> None:
     """The command is killed, and the exit code is that of a pod without a worker."""
-    given = {"HEALTH_COMMAND": "exec sleep 296", "HEALTH_SECONDS": "60"}
+    given = {"HEALTH_COMMAND": "exec sleep 296"} | UNHURRIED
     async with pod.run("sh", "-c", "exit 1", **given) as agent:
         await agent.logged("joining")
         agent.process.send_signal(signal.SIGTERM)
@@ -1390,6 +1440,11 @@ async def test_silent_neighbour_is_in_the_annotation(pod: Pod) -> None:
 CUT_OFF = "the pod is cut off, and its worker makes no progress: it is killed"
 
 
+def motions_heard(ring: Ring) -> set[Motion]:
+    """Return the progress of other workers as a member of the ring has heard it."""
+    return {peer.motion for peer in ring._watch._peers.values()}
+
+
 async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_path: Path) -> None:
     """The API server, the neighbour and its progress must all be lost; it joins again later."""
     variables, other = ringed(pod)
@@ -1402,7 +1457,8 @@ async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_pa
         variables["KUBERNETES_SERVICE_PORT"] = str(network.port)
         async with pod.run("sh", "-c", script, **variables) as agent:
             await agent.started(1)
-            await eventually(lambda: other.heard_at is not None, seconds=10)
+            # It has to be seen to step: a worker without steps is not ended for lack of them.
+            await eventually(lambda: Motion.MOVING in motions_heard(other), seconds=10)
             network.refusing = True
             network.cut()
             stalls.touch()
@@ -1424,7 +1480,7 @@ async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_pa
 
 def parked(pod: Pod, command: str, **settings: str) -> dict[str, str]:
     """Return the variables of a spare with a health command that runs often."""
-    given = {"HEALTH_COMMAND": command, "HEALTH_INTERVAL_SECONDS": "0.1", "HEALTH_SECONDS": "3"}
+    given = {"HEALTH_COMMAND": command, "HEALTH_INTERVAL_SECONDS": "0.1", "HEALTH_SECONDS": LIMIT}
     return injected(pod, SEATS | given | settings)
 
 
@@ -1493,7 +1549,7 @@ async def test_worker_of_a_spare_starts_when_the_running_check_is_over(
     """No worker starts on a machine that may be unfit."""
     hold, begun = tmp_path / "hold", tmp_path / "begun"
     command = f"[ ! -e {hold} ] || {{ touch {begun}; exit 1; }}"
-    async with pod.run("sh", "-c", PRINTER, **parked(pod, command, HEALTH_SECONDS="60")) as agent:
+    async with pod.run("sh", "-c", PRINTER, **parked(pod, command, **UNHURRIED)) as agent:
         await pod.lift(1)
         await pod.at(2)
         hold.touch()

@@ -317,18 +317,23 @@ class Processes:
     def _others(self) -> tuple[list[int], bool]:
         """Return all processes except ours and those aside; and True if these are certainly all.
 
-        Each process that exists when the scan begins is seen, or has started another one before it
-        ended, whose number is higher: the kernel counts up, and /proc is read in ascending order.
-        Only if the kernel's count wraps around meanwhile could one be missed, or one number stand
-        for two processes; the last number shows that. For a process that was listed and has ended,
-        its parent and any children that the scan has missed are unknown.
+        A descendant that is not aside is one of our children, or below one. We reap them ourselves,
+        after the scan, so that child is seen, as a zombie at least. Processes of other containers
+        may end during any scan and say nothing.
+
+        As the first process we look for all others, those that were started from outside too. Each
+        that exists when the scan begins is seen, or has started another one before it ended, whose
+        number is higher: the kernel counts up, and /proc is read in ascending order. Only if the
+        kernel's count wraps around meanwhile could one be missed, or one number stand for two
+        processes; the last number shows that. For a process that was listed and has ended, its
+        parent and any children that the scan has missed are unknown.
         """
         before = _last_number()
         parents = _parents()
         certain = _last_number() >= before and _GONE not in parents.values()
         spared = {each for pid in self._aside for each in (pid, *_descendants(parents, pid))}
         others = [pid for pid in parents if pid != 1] if self._first else _descendants(parents)
-        return [pid for pid in others if pid not in spared], certain
+        return [pid for pid in others if pid not in spared], certain or not self._first
 
     def collect(self) -> None:
         """Collect every child that has ended; report each end and empty groups.
@@ -350,6 +355,9 @@ class Processes:
         if self._gone(childless=childless):
             self._groups.clear()
             self._disarm()
+            # Processes aside that end later, health commands for one, come here too: however late
+            # that is, nothing of the worker is left that standby processes would have to die for.
+            self._killed_at = float("inf")
             self._on_empty()
         elif self._killing and self._is_unkillable():
             self._killing = False
