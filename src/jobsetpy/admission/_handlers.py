@@ -200,7 +200,13 @@ class JobSetHandlers:
             problems, warned = await self._calculated(
                 request, lambda: self._validated_new(jobset, claims)
             )
-            problems = problems or await self._missing_accounts(jobset, request.namespace)
+            missing = [] if problems else await self._missing_accounts(jobset, request.namespace)
+            if request.dry_run:
+                # A client that tries all objects before it applies any, as Flux and `kubectl diff`
+                # do, creates the account with the JobSet.
+                warned = [*warned, *(FieldWarning(each.field, each.message) for each in missing)]
+            else:
+                problems = problems or missing
             of_release = None if problems else await self._of_release(jobset)
             if isinstance(of_release, FieldError):
                 problems = [of_release]

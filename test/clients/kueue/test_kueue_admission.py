@@ -1,6 +1,7 @@
 """JobSets that wait in a queue of Kueue, run on its flavors, are preempted, and end."""
 
 from jobsetpy.api import keys
+from support.cluster.install import install_agent_account
 from support.others.kueue_kit import condition, jobset, pod_spec, replicated_job
 from support.others.marks import client_marks
 
@@ -102,6 +103,7 @@ async def test_jobset_of_another_manager_is_ignored(tenant):
 
 async def test_queue_without_memory_admits_an_injected_agent(tenant):
     """The agent requests only resources that the worker requests; a quota for them suffices."""
+    await install_agent_account(tenant.client, tenant.namespace)
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 2}))
     body = jobset("js", failurePolicy={"restartStrategy": "InPlaceRestart", "maxRestarts": 1})

@@ -6,13 +6,12 @@ import uuid
 import pytest
 import pytest_asyncio
 
-from hack.generate.kustomize import render
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.cluster.install import CONFIG, apply_object, create_namespace
+from support.cluster.install import create_namespace, install_agent_account
 from support.cluster.json_api import send
 from support.examples.examples_kit import documents
 from support.others.marks import client_marks
@@ -44,9 +43,7 @@ class Project:
 
     async def agent_account(self):
         """Create the account of agents with its rights."""
-        for document in render(CONFIG / "agent/account"):
-            document["metadata"]["namespace"] = self.namespace
-            await apply_object(self.client, document)
+        await install_agent_account(self.client, self.namespace)
 
     async def runtime(self, body):
         """Create a TrainingRuntime, and wait until Trainer's webhook has it in its cache."""

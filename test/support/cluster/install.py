@@ -106,6 +106,13 @@ async def create_usable_namespace(client: Client, name: str) -> None:
     await eventually(lambda: exists(client, account), 60, poll_s=0.1)
 
 
+async def install_agent_account(client: Client, namespace: str) -> None:
+    """Create the account of agents, with its rights, in a namespace."""
+    for document in render(CONFIG / "agent/account"):
+        document["metadata"]["namespace"] = namespace
+        await apply_object(client, document)
+
+
 async def install_manager(
     client: Client,
     image: str = MANAGER_IMAGE,

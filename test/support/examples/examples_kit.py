@@ -15,7 +15,11 @@ from jobsetpy.api.core import PersistentVolumeClaim, Pod, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from support.cluster import objects, pod_status
-from support.cluster.install import apply_object, create_usable_namespace
+from support.cluster.install import (
+    apply_object,
+    create_usable_namespace,
+    install_agent_account,
+)
 from support.cluster.json_api import StoredJobSet, send
 from support.patience import eventually
 
@@ -68,6 +72,8 @@ class Play(StoredJobSet):
         objects = documents(path)
         (jobset,) = (each for each in objects if each["kind"] == "JobSet")
         edit(jobset)
+        if "config/agent/account" in (EXAMPLES / path).read_text():  # its header says so
+            await install_agent_account(client, namespace)
         play = cls(client, path, namespace, jobset)
         generations = set()
         for _ in range(2):

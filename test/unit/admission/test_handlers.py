@@ -381,11 +381,13 @@ async def test_error_says_who_has_set_an_annotation_when_its_user_has_not(server
 
 
 async def test_jobset_is_refused_when_the_account_of_its_agents_is_missing(server):
-    """No pod would ever be created; the error says how to create the account."""
+    """A dry run, which may precede that of the account, warns; both say how to create it."""
     settings = WebhookSettings(agent_image="i")
     body = annotated("supervisor", ["true"])
     client, handlers = server.client(), JobSetHandlers(server.client(), settings)
     stored = json_patch(body, (await handlers.mutate(create(body))).patch)
+    tried = await handlers.validate(create(stored, dry_run=True))
+    assert (tried.status, [keys.AGENT_NAME in each for each in tried.warnings]) == (None, [True])
     (cause,) = (await handlers.validate(create(stored))).status["details"]["causes"]
     await client.create(Namespace, "", {"metadata": {"name": "ns"}})
     await client.create(StoredAccount, "ns", {"metadata": {"name": keys.AGENT_NAME}})

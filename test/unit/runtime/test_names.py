@@ -1,4 +1,4 @@
-"""``jobsetpy.runtime`` is complete: examples and tutorials need no other module of jobsetpy."""
+"""Examples and pages need the public modules only; ``jobsetpy.runtime`` is complete."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.controller import DEFAULT_WORKERS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PUBLIC = ("jobsetpy.runtime", "jobsetpy.testing")
+PUBLIC = ("jobsetpy.runtime", "jobsetpy.submit", "jobsetpy.testing")
 SOURCES = [
     *REPOSITORY.glob("examples/**/*.py"),
     *REPOSITORY.glob("docs/tutorial/*.md"),
