@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from jobsetpy.reconcilers.restart_in_place.launchers.launchers import MAX_TEXT, translate
+from jobsetpy.reconcilers.restart_in_place.launchers.launchers import translate
+from jobsetpy.reconcilers.restart_in_place.launchers.shell import MAX_TEXT
 
 LAUNCH = (
     "accelerate launch --num_processes 2 --mixed_precision bf16 --num_cpu_threads_per_process 3"
