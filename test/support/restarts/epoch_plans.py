@@ -8,6 +8,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import Wait
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
@@ -126,6 +127,12 @@ def observed(of, epochs, *, notes=None, pods=(), **more):
     more = {"job_of": lambda _pod: job(), "members": lambda: ([job()], list(pods)), **more}
     counts = Histogram(epochs) if isinstance(epochs, dict) else epochs
     return ObservedEpochs(jobset=of, pods=counts, notes=notes or Observations(), **more)
+
+
+def epochs_of(decision):
+    """Return the new synced and deprecated epochs of a decision, ``None`` for those it leaves."""
+    fields = {} if isinstance(decision, Wait) else decision.fields
+    return fields.get("synced_epoch"), fields.get("deprecated_epoch")
 
 
 def stored(of, plan):

@@ -34,11 +34,12 @@ from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark, sign_of
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceReconciler,
     RestartInPlaceSettings,
 )
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of, store_writer_of
 from support.jobsets import merge, replicated_job
@@ -376,7 +377,8 @@ def reconcile(
     )
     if late:
         memories = manager.reconciler._memories
-        memories.keep(KEY, evolve(memories.of(KEY), lacking_since=-20.0, look_at=-10.0))
+        missing = Waiting(lacking_since=-20.0, look_at=-10.0)
+        memories.keep(KEY, evolve(memories.of(KEY), waiting=missing))
     if waiting:
         manager.reconciler.expectations.expect_version(KEY, "js-uid", "6", cached="5")
     result = run(manager.reconciler.reconcile(Request(KEY)))

@@ -28,7 +28,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
+    Deprecate,
+    Fail,
+    Sync,
+    decide_epochs,
+)
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import has_missing_pods
@@ -440,17 +445,17 @@ def reconcile(
     if why is None and waited_s and has_missing_pods(jobset, pods):
         why = Cause(status.synced, FailureSignal.PODS_MISSING, "")
     decision = decide_epochs(jobset, pods, why, waited_s=waited_s)
-    assert decision.failed is None
-    if decision.synced is None and decision.deprecated is None:
+    assert not isinstance(decision, Fail)
+    if not isinstance(decision, Sync | Deprecate):
         return None
     taken, jobs = status.taken, status.jobs
-    if decision.synced is not None and decision.record is not None:
+    if isinstance(decision, Sync) and decision.record is not None:
         record = decision.record
         taken = tuple((one.job, one.seat, one.pod_uid) for one in record.taken_seats)
         jobs = tuple((one.job, one.holder) for one in record.taken_jobs)
     return Status(
-        decision.synced or status.synced,
-        decision.deprecated or status.deprecated,
+        decision.fields.get("synced_epoch", status.synced),
+        decision.fields.get("deprecated_epoch", status.deprecated),
         taken,
         jobs,
         len(shape.places),

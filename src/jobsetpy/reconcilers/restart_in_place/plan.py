@@ -1,9 +1,9 @@
 """Plan of one reconcile of a JobSet's epochs (KEP-467).
 
-``decide_epochs`` derives the numbers from the counts. The plan adds everything that depends on time
-or memory: the cause among the observed failures (``detection``), the durations of a restart and its
-phases (``measure``), the time for which a barrier has been closed, and the pods that block it or
-are missing from a running group (``missing``).
+``decide_epochs`` derives the numbers from the counts; only this module asks it. The plan adds
+everything that depends on time or memory: the cause among the observed failures (``detection``),
+the durations of a restart and its phases (``history``), the time for which a barrier has been
+closed, and the pods that block it or are missing from a running group (``steps``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from jobsetpy.reconcilers.restart_in_place.detection.early import find_cause
 from jobsetpy.reconcilers.restart_in_place.epochs import go_agents
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
+    Deprecate,
     EpochDecision,
+    Sync,
+    Wait,
+    Write,
     decide_epochs,
     needs_decision,
 )
@@ -29,10 +33,13 @@ from jobsetpy.reconcilers.restart_in_place.epochs.texts import (
     invalid_notices,
     log_reports,
 )
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, opened
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.steps import transition, waiting
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
+from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
@@ -56,7 +63,7 @@ def needs_plan(jobset: JobSet, pods: Histogram, memory: EpochState) -> bool:
     if notes.invalid != memory.invalid or bool(pods.slow) is not waiting.reports_slowness(jobset):
         return True
     lacking = waiting.has_missing_pods(jobset, pods)
-    if lacking is not (memory.lacking_since is not None):
+    if lacking is not (memory.waiting.lacking_since is not None):
         return True
     return needs_decision(jobset, pods, memory.cause)
 
@@ -74,62 +81,133 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         memory = EpochState(uid=jobset.metadata.uid)
     if (other := _without_decision(observed, memory, now)) is not None:
         return other
+    if not waiting.has_missing_pods(jobset, pods):
+        memory = attrs.evolve(memory, waiting=memory.waiting.complete())
     quiet = silence.silence_of(observed)
-    cause = find_cause(
-        observed,
-        left=memory.left,
-        known=memory.cause,
-        silent=silence.silent_cause(jobset, quiet),
+    pace = Pace.of(jobset, now.wall, observed.backoff).paused(jobset.status, memory.pause, now)
+    pace = attrs.evolve(pace, ran_s=memory.run.seconds(now.monotonic))
+    verdict = _decide(observed, memory, quiet, pace, now)
+    restarts = isinstance(verdict.decision, Deprecate)
+    reports = silence.unheard_events(jobset, quiet, restarts=restarts) + log_reports(observed)
+    notices = invalid_notices(observed, memory.reported)
+    notices += tuple(each for each in reports if each.message not in memory.heard.reported)
+    memory = attrs.evolve(
+        memory,
+        left=False,
+        reported=frozenset(pods.invalid.values()),
+        invalid=observed.notes.invalid,
+        cause=verdict.cause,
+        pause=pace.pause,
+        heard=silence.Heard.of(quiet, reports),
+        spares=pods.spares.shown,
     )
-    pace = memory.pace(jobset, observed.backoff, now)
+    if isinstance(verdict.decision, Wait):
+        plan = _wait(observed, verdict.decision, verdict.missing, memory, now)
+    else:
+        plan = _write(observed, verdict.decision, memory, pace, now)
+    return attrs.evolve(plan, notices=notices, judged=True)
+
+
+@attrs.frozen
+class _Verdict:
+    """Decision, and the cause that it was made for.
+
+    Args:
+        decision: the decision.
+        cause: the latest failure that was detected early.
+        missing: pods that have been missing for too long, while no restarts are left.
+    """
+
+    decision: EpochDecision
+    cause: Cause | None
+    missing: Cause | None = None
+
+
+def _decide(
+    observed: ObservedEpochs, memory: EpochState, quiet: silence.Silence, pace: Pace, now: Now
+) -> _Verdict:
+    """Decide for a new failure, then for what is known, then for pods that are missing."""
+    jobset, pods, known = observed.jobset, observed.pods, memory.cause
     decide = partial(
         decide_epochs,
         jobset,
         pods,
         pace=pace,
-        waited_s=seconds_waited(observed, memory.waiting_since, now),
+        waited_s=seconds_waited(observed, memory.waiting.since, now),
         suspect=suspect_nodes(observed, now),
         silent=quiet.uids,
     )
-    decision = decide(cause or memory.cause)
-    if cause is not None and decision.empty:
-        # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
-        decision = decide(memory.cause)
-        cause = None
-    unheard = silence.unheard_events(jobset, quiet, decision)
-    notices = invalid_notices(observed, memory.reported)
-    unheard += log_reports(observed)
-    notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
-    lacking = waiting.has_missing_pods(jobset, pods)
-    memory = attrs.evolve(
-        _observed_state(observed, memory, pace),
-        lacking_since=memory.lacking_since if lacking else None,
-        cause=cause or memory.cause,
-        silent=quiet.uids,
-        unheard_reported=frozenset(each.message for each in unheard),
-    )
-    plan = _follow(observed, decision, memory, pace, now)
-    return attrs.evolve(plan, notices=notices, judged=True)
+    silent = silence.silent_cause(jobset, quiet)
+    cause = find_cause(observed, left=memory.left, known=known, silent=silent)
+    if cause is not None and not isinstance(decision := decide(cause), Wait):
+        return _Verdict(decision, cause)
+    # No restarts are left for a new failure: the failed pod's agent will report it, which fails the
+    # JobSet. Were it remembered, the end of another pod would not be found.
+    decision = decide(known)
+    if not isinstance(decision, Wait) or decision.backoff_s:
+        return _Verdict(decision, known)
+    # Last of all: a pod that is missing has often failed, and a failure says more.
+    missing = waiting.missing_cause(observed, memory.waiting, now)
+    if missing is None:
+        return _Verdict(decision, known)
+    if not isinstance(restart := decide(missing), Wait):
+        return _Verdict(restart, missing)
+    # No restarts are left. A new pod would fail the JobSet; without one, it must not hang.
+    failure = waiting.failure_of_missing(observed, memory.waiting, now)
+    return _Verdict(failure or decision, known, missing)
 
 
-def _follow(
-    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, pace: Pace, now: Now
+def _write(
+    observed: ObservedEpochs, decision: Write, memory: EpochState, pace: Pace, now: Now
 ) -> EpochPlan:
-    """Return the plan that follows from a decision, or from none."""
-    jobset, pods = observed.jobset, observed.pods
-    if transition.is_recreated(jobset, decision, pods):
-        plan = transition.plan_recreation(observed, decision, memory, pace, now)
-    elif not decision.empty:
-        plan = transition.plan_transition(observed, decision, memory, now)
-    elif decision.wait_s:
-        plan = waiting.plan_backoff(observed, decision.wait_s, memory, now)
+    """Return the plan that writes a decision."""
+    at, run, part = now.monotonic, memory.run, memory.waiting
+    measured = Measured(run_so_far=run)
+    result = Result.done(summary=transition.summary(decision))
+    if isinstance(decision, Deprecate):
+        begun = None
+        if decision.charge is not None:
+            begun = opened(observed, decision.charge, memory.cause, at)
+            if transition.is_recreated(observed.jobset, decision.charge, observed.pods):
+                return EpochPlan(
+                    memory=attrs.evolve(memory, waiting=Waiting(), run=run.without_waiting()),
+                    status=transition.recreation(observed, begun, pace, now),
+                    result=Result.done(summary="recreates all jobs, since pods have succeeded"),
+                )
+        measured = run.deprecated(observed, decision.epoch, begun, at)
+        part = part.closed(at, observed.stalled_after_s)
+        result = Result.requeue_after(observed.stalled_after_s, summary=result.summary)
+    elif isinstance(decision, Sync):
+        measured = run.synced(observed, decision.charge, memory.cause, decision.seats_taken, at)
+        part = Waiting()
+    return EpochPlan(
+        memory=attrs.evolve(memory, waiting=part, run=measured.run_so_far),
+        status=transition.status_of(observed, decision, measured, run, now),
+        measured=measured,
+        result=result,
+    )
+
+
+def _wait(
+    observed: ObservedEpochs, decision: Wait, missing: Cause | None, memory: EpochState, now: Now
+) -> EpochPlan:
+    """Return the plan while nothing changes an epoch."""
+    jobset, pods, part, run = observed.jobset, observed.pods, memory.waiting, memory.run
+    if decision.backoff_s:
+        step = waiting.plan_backoff(observed, decision.backoff_s, part, now)
+        run = run.waiting_for_backoff(now.monotonic)
     elif is_waiting(jobset.status, pods.epochs):
-        plan = waiting.plan_gathering(observed, memory, now, decision.call_s)
+        step = waiting.plan_gathering(observed, part, now, decision.call_s)
+        run = run.waiting_for_backoff(None)
     elif waiting.has_missing_pods(jobset, pods):
-        plan = waiting.plan_missing(observed, memory, pace, now)
+        step = waiting.plan_missing(observed, part, now, out_of_restarts=missing is not None)
     else:
-        plan = waiting.plan_complete(jobset, pods, memory, now)
-    return plan
+        step = waiting.plan_complete(jobset, pods, part, now)
+    if step.waiting.since is None:
+        # A restart that another manager has ended, while this one did not lead.
+        run = run.without_waiting()
+    memory = attrs.evolve(memory, waiting=step.waiting, run=run)
+    return EpochPlan(memory=memory, status=step.status, result=step.result)
 
 
 def _without_decision(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan | None:
@@ -145,20 +223,6 @@ def _without_decision(observed: ObservedEpochs, memory: EpochState, now: Now) ->
         again = Result.done(summary="attempts and epochs are in step")
         return EpochPlan(memory=memory, status=draft.change(), result=again)
     return None if part else _leave(jobset, now)
-
-
-def _observed_state(observed: ObservedEpochs, memory: EpochState, pace: Pace) -> EpochState:
-    """Return the state with what a plan has processed."""
-    spares = observed.pods.spares
-    return attrs.evolve(
-        memory,
-        left=False,
-        reported=frozenset(observed.pods.invalid.values()),
-        invalid=observed.notes.invalid,
-        pause=pace.pause,
-        ready_spares=spares.ready,
-        exhausted=spares.exhausted,
-    )
 
 
 def _leave(jobset: JobSet, now: Now) -> EpochPlan:

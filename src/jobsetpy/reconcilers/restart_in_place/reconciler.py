@@ -30,10 +30,12 @@ from jobsetpy.reconcilers.execution.status_writer import (
     moment,
 )
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState, Restart
+from jobsetpy.reconcilers.restart_in_place.history.measure import Measured
+from jobsetpy.reconcilers.restart_in_place.history.restart import Restart
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 
@@ -171,7 +173,7 @@ class RestartInPlaceReconciler:
                 return
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
-            _count(plan, done)
+            _count(plan.measured, done)
             if any(event.reason == keys.NODE_SUSPECT_REASON for event in plan.status.events):
                 execution_metrics.node_suspected()
             plan = plan.stored(done)
@@ -190,15 +192,16 @@ class RestartInPlaceReconciler:
     def _keep(self, key: rt.ObjectKey, memory: EpochState | None) -> None:
         old, new = self._memories.of(key), memory or _NOTHING
         self._memories.keep(key, memory)
-        if (old.missing, old.stalled) != (new.missing, new.stalled):
-            self._missing += new.missing - old.missing
-            self._stalled += new.stalled - old.stalled
+        missing, stalled = new.waiting.missing, new.waiting.stalled
+        if (old.waiting.missing, old.waiting.stalled) != (missing, stalled):
+            self._missing += missing - old.waiting.missing
+            self._stalled += stalled - old.waiting.stalled
             execution_metrics.in_place_missing_pods(self._missing)
             execution_metrics.in_place_stalled(self._stalled)
-        execution_metrics.silent_pods(len(new.silent - old.silent))
-        if (old.ready_spares, old.exhausted) != (new.ready_spares, new.exhausted):
-            self._ready_spares += new.ready_spares - old.ready_spares
-            self._exhausted += new.exhausted - old.exhausted
+        execution_metrics.silent_pods(len(new.heard.silent - old.heard.silent))
+        if old.spares != new.spares:
+            self._ready_spares += new.spares.ready - old.spares.ready
+            self._exhausted += new.spares.exhausted - old.spares.exhausted
             execution_metrics.in_place_spares(self._ready_spares, self._exhausted)
 
     def _node_ready(self, name: str) -> bool:
@@ -231,9 +234,9 @@ def _count_begun(restart: Restart) -> None:
         execution_metrics.in_place_restart_began(cause.sign.value, code)
 
 
-def _count(plan: EpochPlan, now: float) -> None:
+def _count(measured: Measured, now: float) -> None:
     """Update metrics for a stored write."""
-    begun, ended = plan.begun, plan.ended
+    begun, ended, run = measured.begun, measured.ended, measured.run
     if begun is not None and begun.charge.restarts:
         _count_begun(begun)
         if ended is None:
@@ -247,11 +250,11 @@ def _count(plan: EpochPlan, now: float) -> None:
         for phase, seconds in phases.items():
             execution_metrics.in_place_restart_phase(phase, seconds)
         execution_metrics.in_place_restart_ended(now - ended.times.began)
-    if plan.run.lost_steps is not None:
-        execution_metrics.in_place_lost_steps(plan.run.lost_steps)
-    if plan.run.first_step_s is not None:
-        execution_metrics.in_place_first_step(plan.run.first_step_s)
-    for use, seconds in plan.run.spent.items():
+    if run.lost_steps is not None:
+        execution_metrics.in_place_lost_steps(run.lost_steps)
+    if run.first_step_s is not None:
+        execution_metrics.in_place_first_step(run.first_step_s)
+    for use, seconds in run.spent.items():
         execution_metrics.in_place_time_spent(use, seconds)
 
 

@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from support.restarts.epoch_plans import RESTARTING, at, condition, failure, jobset, observed
 
 
@@ -18,14 +19,14 @@ class TestJobSetsWithoutAPlan:
     def test_state_is_replaced_when_another_jobset_has_the_name(self):
         """The state of the former one does not count."""
         reported = frozenset({InvalidEpoch("p", "p", "x")})
-        memory = EpochState(uid="other", reported=reported, waiting_since=0.0)
+        memory = EpochState(uid="other", reported=reported, waiting=Waiting(since=0.0))
         plan = plan_epochs(observed(jobset(), {1: 4}), memory, at(100))
 
         assert plan.memory == EpochState(uid="js-uid")
 
     def test_nothing_is_decided_when_the_cache_lacks_an_own_write(self):
         """The observed failures are kept for the next plan."""
-        memory = EpochState(uid="js-uid", waiting_since=1.0)
+        memory = EpochState(uid="js-uid", waiting=Waiting(since=1.0))
         plan = plan_epochs(
             observed(jobset(), {1: 3, 2: 1}, notes=Observations((failure(),)), wait_s=2.5),
             memory,

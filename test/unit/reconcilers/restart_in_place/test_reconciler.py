@@ -30,18 +30,6 @@ async def test_barrier_lifts_when_all_pods_have_started(rig):
         assert rig.events() == []
 
 
-async def test_nothing_is_written_while_all_pods_are_at_the_synced_epoch(rig):
-    """Whatever else of pods and JobSet changes, and however long the workers run."""
-    async with rig.manager():
-        names = await started(rig)
-        for name in names:
-            rig.world.patch("pods", name, {"metadata": {"labels": {"x": "y"}}})
-        rig.touch()
-        await rig.settle(1000)
-
-        assert rig.status_writes() == []
-
-
 async def test_a_restart_costs_two_writes(rig):
     """One deprecates the epoch, one lifts the barrier, in whatever order the pods come."""
     async with rig.manager():
@@ -146,78 +134,6 @@ async def test_pods_outside_the_group_do_not_count(rig):
         await rig.settle()
 
         assert rig.epochs() == (1, 0)
-        await come(rig, names, 2)
-        assert rig.epochs() == (2, 1)
-
-
-async def test_a_failed_pod_is_replaced(rig):
-    """The group waits for the replacement, which opens the next epoch."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.world.set_status("pods", names[0], phase="Failed")
-        await rig.settle()
-        assert rig.epochs() == (1, 1)
-
-        rig.world.delete("pods", names[0])
-        rig.run_pods(2)
-        await come(rig, names[:1], 2)
-        assert rig.epochs() == (1, 1)
-
-        await come(rig, names[1:], 2)
-        assert rig.epochs() == (2, 1)
-
-
-async def test_recreated_jobs_join_at_the_next_epoch(rig):
-    """Pods of the former attempt do not count; the new ones lift the barrier together."""
-    async with rig.manager():
-        await started(rig)
-        rig.finish("test-js-w-0", "Failed")
-        await rig.settle()
-        assert rig.jobs() == {"test-js-w-0": "1", "test-js-w-1": "1"}
-        assert rig.world.list("pods") == []
-        assert rig.epochs() == (1, 0)
-
-        names = rig.run_pods(2)
-        await come(rig, names[:-1], 2)
-        assert rig.epochs()[0] == 1
-
-        await come(rig, names[-1:], 2)
-        assert rig.epochs() == (2, 1)
-        assert len(rig.events(keys.IN_PLACE_RESTART_STARTED_REASON)) == 0
-
-
-async def test_too_many_restarts_end_the_jobset(rig):
-    """The restart past the maximum fails the JobSet, and its Jobs are deleted."""
-    async with rig.manager():
-        names = await started(rig, failurePolicy=policy(max_restarts=1))
-        await come(rig, names, 2)
-        assert rig.epochs() == (2, 1)
-
-        await come(rig, names[:1], 3)
-        assert rig.condition("Failed") == ("True", "ReachedMaxRestarts")
-        assert rig.status()["terminalState"] == "Failed"
-        assert rig.epochs() == (2, 1)
-        assert rig.jobs() == {}
-        assert rig.events("ReachedMaxRestarts") == [
-            ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", 1)
-        ]
-
-
-async def test_an_invalid_annotation_is_reported_once(rig):
-    """By one Warning for each pod and value, which names the pod; the group waits for it."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.report(names[0], "soon")
-        for name in names[1:]:
-            rig.report(name, 2)
-            await rig.settle(1)
-        assert rig.epochs() == (1, 1)
-        assert len(rig.events(keys.INVALID_EPOCH_REASON)) == 1
-        assert names[0] in rig.events(keys.INVALID_EPOCH_REASON)[0][1]
-
-        await come(rig, names[1:2], "later")
-        assert len(rig.events(keys.INVALID_EPOCH_REASON)) == 2
-
         await come(rig, names, 2)
         assert rig.epochs() == (2, 1)
 

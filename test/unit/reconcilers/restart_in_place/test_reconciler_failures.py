@@ -159,19 +159,6 @@ async def test_a_new_manager_trusts_statuses_after_a_while(rig, wait, expected):
         await come(rig, names, 2)
 
 
-async def test_group_restarts_immediately_when_a_pod_is_deleted(rig):
-    """It waits for the replacement."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.world.delete("pods", names[0])
-        await rig.settle()
-
-        assert rig.epochs() == (1, 1)
-        assert rig.condition("RestartingInPlace") == ("True", keys.POD_DELETED_REASON)
-        rig.run_pods(2)
-        await come(rig, names, 2)
-
-
 @pytest.mark.parametrize("end", ["suspend", "delete", "complete"])
 async def test_pods_that_are_deleted_with_their_jobs_are_no_failures(rig, end):
     """At a suspension or at the end."""
@@ -195,57 +182,6 @@ async def test_pods_that_are_deleted_with_their_jobs_are_no_failures(rig, end):
         assert rig.events(keys.IN_PLACE_RESTART_STARTED_REASON) == []
 
 
-async def test_a_suspended_jobset_resumes_at_no_cost(rig):
-    """Its new pods join the next epoch, any number of times, without events."""
-    async with rig.manager():
-        names = await started(rig, max_restarts=0)
-        for epoch in range(2, 6):
-            await resume(rig, names)
-            await come(rig, names, epoch)
-
-        assert rig.status()["inPlaceRestart"]["uncountedEpochs"] == 4
-        assert rig.events(keys.IN_PLACE_RESTART_STARTED_REASON) == []
-        assert rig.events(keys.IN_PLACE_RESTART_COMPLETED_REASON) == []
-
-        rig.report(names[0], 6)
-        await rig.settle()
-        assert rig.condition("Failed") == SPENT
-
-
-async def test_a_group_that_grows_restarts_at_no_cost(rig):
-    """Running pods restart, to start together with the new ones."""
-    async with rig.manager():
-        names = await started(rig, max_restarts=0)
-        rig.change(replicatedJobs=[item(3, 2)])
-        await rig.settle()
-        names = rig.run_pods(2)
-        rig.report(names[-1], 2)
-        await rig.settle()
-        assert rig.epochs() == (1, 1)
-        assert len(rig.events(keys.IN_PLACE_GROUP_RESIZED_REASON)) == 1
-        await come(rig, names, 2)
-
-        record = rig.status()["inPlaceRestart"]
-        assert (record["uncountedEpochs"], record["pods"]) == (1, 6)
-        assert rig.condition("RestartingInPlace") is None
-        assert rig.condition("Failed") is None
-
-
-async def test_a_job_that_is_recreated_costs_nothing(rig):
-    """A user asked for it; the others restart in place."""
-    async with rig.manager():
-        names = await started(rig, max_restarts=0)
-        patch = {"metadata": {"annotations": {keys.RESTART_ANNOTATION: ""}}}
-        rig.world.patch("jobs", "test-js-w-0", patch)
-        await rig.settle()
-        assert rig.epochs() == (1, 1)
-
-        names = rig.run_pods(2)
-        await come(rig, names, 2)
-        assert rig.condition("Failed") is None
-        assert rig.status()["inPlaceRestart"]["uncountedEpochs"] == 1
-
-
 async def test_crashes_are_counted_over_several_managers(rig):
     """The counts at the beginning of a restart are in the status."""
     async with rig.manager():
@@ -260,136 +196,6 @@ async def test_crashes_are_counted_over_several_managers(rig):
             await rig.settle()
 
     assert rig.condition("Failed") == SPENT
-
-
-async def test_only_recent_crashes_end_the_jobset_within_a_window(rig):
-    """With ``max-restarts-window`` older ones no longer count, whichever manager leads."""
-    async with rig.manager():
-        notes = {keys.MAX_RESTARTS_WINDOW_ANNOTATION: "5m"}
-        names = await created(rig, max_restarts=2, notes=notes)
-    count = 0
-    for _ in range(2):
-        async with rig.manager():
-            for _ in range(2):
-                count += 1
-                await rig.settle(170)
-                show(rig, names[0], WAITING, restarts=count, last=1)
-                await rig.settle(1)
-                assert rig.condition("Failed") is None
-    async with rig.manager():
-        await rig.settle(60)
-        show(rig, names[0], WAITING, restarts=count + 1, last=1)
-        await rig.settle(1)
-        assert rig.condition("Failed") == SPENT
-        assert message(rig, "Failed") == (
-            "jobset failed due to reaching max number of restarts within 5 min: container 'worker' "
-            f"of pod {names[0]!r} was restarted 3 times before all pods had come to epoch 1"
-        )
-
-
-def show_all(rig, name, agent=(0, None), worker=(0, None), mesh=(0, None)):
-    """Set restarts and latest exit codes of a pod's containers, as the kubelet does."""
-
-    def one(container, restarts, last):
-        found = {"name": container, "state": WAITING, "restartCount": restarts}
-        if last is not None:
-            found["lastState"] = {"terminated": {"exitCode": last, "finishedAt": None}}
-        return found
-
-    sidecars = [one("jobset-agent", *agent), one("istio-proxy", *mesh)]
-    rig.world.set_status(
-        "pods", name, initContainerStatuses=sidecars, containerStatuses=[one("worker", *worker)]
-    )
-
-
-AGENT = {"name": "jobset-agent", "restartPolicy": "Always", "restartPolicyRules": [RULE]}
-WITH_AGENT = item(initContainers=[AGENT])
-
-
-async def test_restarts_without_a_failure_are_not_charged_later(rig):
-    """An agent that its probe ended often is killed once, with its group: that is one restart."""
-    async with rig.manager():
-        names = await created(rig, WITH_AGENT)
-        for count in range(1, 21):
-            show_all(rig, names[0], agent=(count, 0))
-            await rig.settle(0.1)
-        await come(rig, names, 1)
-        await fail(rig, names[1])
-        assert rig.epochs() == (1, 1)
-
-        show_all(rig, names[0], agent=(21, 137), worker=(1, 137))
-        await rig.settle()
-        assert rig.condition("Failed") is None
-        await come(rig, names, 2)
-
-
-async def test_crashes_of_a_container_that_the_jobset_does_not_name_are_not_charged(rig):
-    """A mesh's sidecar may crash while other pods wait for a node."""
-    async with rig.manager():
-        names = await created(rig, WITH_AGENT, max_restarts=2)
-        for count in range(1, 9):
-            show_all(rig, names[0], mesh=(count, 1))
-            await rig.settle(0.1)
-
-        assert rig.condition("Failed") is None
-        assert rig.status_writes()[1:] == []
-        await come(rig, names, 1)
-
-
-async def test_each_pod_has_its_own_count_of_crashes(rig):
-    """Restarts of one pod do not hide crashes of another one."""
-    async with rig.manager():
-        names = await created(rig, WITH_AGENT, max_restarts=3)
-        for count in range(1, 21):
-            show_all(rig, names[0], agent=(count, 0))
-        await come(rig, names, 1)
-        await fail(rig, names[1])
-        for count in range(1, 5):
-            assert rig.condition("Failed") is None
-            show_all(rig, names[1], agent=(count, 137))
-            await rig.settle()
-        show_all(rig, names[1], agent=(5, 137))
-        await rig.settle()
-
-        assert rig.condition("Failed") == SPENT
-        assert message(rig, "Failed") == (
-            "jobset failed due to reaching max number of restarts: container 'jobset-agent' of pod "
-            f"{names[1]!r} was restarted 4 times before all pods had come to epoch 2"
-        )
-
-
-async def test_pods_that_block_a_barrier_are_named_after_a_minute(rig):
-    """Until it lifts."""
-
-    def metrics():
-        return metric("_missing_pods"), metric("s_stalled")
-
-    async with rig.manager():
-        names = await started(rig)
-        rig.world.requests.clear()
-        await fail(rig, names[0], settle_s=1)
-        for name in names[1:]:
-            rig.report(name, 2)
-        await rig.settle(50)
-        assert rig.condition("BarrierStalled") is None
-
-        await rig.settle(15)
-        text = f"1 of 4 pods has not come to epoch 2 for more than 60 s: pod {names[0]!r} (at"
-        assert rig.condition("BarrierStalled") == ("True", keys.PODS_MISSING_REASON)
-        assert message(rig, "BarrierStalled").startswith(text)
-        await rig.settle(300)
-        assert len(rig.events(keys.BARRIER_STALLED_CONDITION)) == 1
-        assert metrics() == (1, 1)
-        writes = len(rig.status_writes())
-
-        rig.world.delete("pods", names[0])
-        await rig.settle(600)
-        assert "job 'test-js-w-0' is missing 1 pod" in message(rig, "BarrierStalled")
-        assert len(rig.status_writes()) == writes + 1
-        rig.run_pods(2)
-        await come(rig, names, 2)
-        assert rig.condition("BarrierStalled") == ("False", keys.BARRIER_LIFTED_REASON)
-        assert metrics() == (0, 0)
 
 
 async def test_deleted_jobset_is_forgotten(rig):
@@ -451,19 +257,6 @@ async def test_group_restarts_when_a_new_manager_finds_a_pod_missing(rig):
         rig.run_pods(2)
         await come(rig, names, 2)
         assert epoch_writes(rig) == [{"deprecatedEpoch": 1}, {"syncedEpoch": 2}]
-
-
-async def test_missing_pod_is_not_reported_when_its_replacement_comes_in_time(rig):
-    """The agent of the new pod opens the epoch as usual."""
-    names = await lost_without_manager(rig, 10)
-    async with rig.manager():
-        await rig.settle(5)
-        rig.run_pods(2)
-        await come(rig, names, 2)
-        await rig.settle(100)
-
-        assert rig.epochs() == (2, 1)
-        assert rig.condition("BarrierStalled") is None
 
 
 async def test_jobset_fails_when_a_pod_stays_missing_and_no_restart_is_left(rig):

@@ -40,7 +40,6 @@ from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
     parse_report,
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
@@ -88,6 +87,24 @@ class Silence:
 
 
 NO_SILENCE: Final = Silence()
+
+
+@attrs.frozen(kw_only=True)
+class Heard:
+    """Result of the last plan's evaluation; this module alone makes another one.
+
+    Args:
+        silent: UIDs of silent pods.
+        reported: messages of events about what agents report without a restart.
+    """
+
+    silent: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, silence: Silence, events: Sequence[EmitEvent]) -> Heard:
+        """Return the result of an evaluation and its events, new ones and others."""
+        return cls(silent=silence.uids, reported=frozenset(each.message for each in events))
 
 
 def find_silence(
@@ -244,7 +261,7 @@ def silent_cause(jobset: JobSet, silence: Silence) -> Cause | None:
     return None
 
 
-def unheard_events(jobset: JobSet, silence: Silence, decision: EpochDecision) -> list[EmitEvent]:
+def unheard_events(jobset: JobSet, silence: Silence, *, restarts: bool) -> list[EmitEvent]:
     """Return the events about heartbeats that are missing, while that leads to no restart."""
     status = jobset.status
     if silence == NO_SILENCE or status.synced_epoch <= status.deprecated_epoch:
@@ -263,7 +280,7 @@ def unheard_events(jobset: JobSet, silence: Silence, decision: EpochDecision) ->
             f"the JobSet reach each other by UDP, port {keys.HEARTBEAT_PORT} (NetworkPolicy)"
         )
         found.append(EmitEvent(cond.WARNING, keys.HEARTBEATS_BLOCKED_REASON, message))
-    if decision.deprecated is not None:
+    if restarts:
         return found
     why = _why_running(silence)
     nodes = "node" if len(silence.observers) == 1 else "nodes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from math import inf
-from typing import Final
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -28,55 +28,91 @@ from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 
-@attrs.frozen
-class EpochDecision:
-    """Changes of the status.
+@attrs.frozen(kw_only=True)
+class Change:
+    """Change of the status.
 
     Args:
-        synced: new ``syncedEpoch``, or ``None`` to leave it.
-        deprecated: new ``deprecatedEpoch``, or ``None`` to leave it.
         record: new ``inPlaceRestart``, or ``None`` to leave it.
-        conditions: conditions to set, by the update rule of conditions, without events.
-        failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
-            has an event of its own.
-        charge: charge of the restart that begins, if running pods restart, or of the epoch that is
-            synced.
-        events: further events once the change is stored.
         pacing: new ``restartPacing``, or ``None`` to leave it.
-        wait_s: seconds that workers have to wait although all pods have arrived.
-        call_s: seconds until spares take over the seats of missing pods.
+        conditions: conditions to set, by the update rule of conditions, without events.
+        events: further events once the change is stored.
+    """
+
+    record: InPlaceRestartStatus | None = None
+    pacing: RestartPacing | None = None
+    conditions: tuple[cond.DesiredCondition, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Fields of the status that change, besides conditions."""
+        found = {"in_place_restart": self.record, "restart_pacing": self.pacing}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@attrs.frozen(kw_only=True)
+class Sync(Change):
+    """Workers of the epoch that ``charge`` names may run: all pods have come.
+
+    Args:
         seats_taken: number of seats that spares take over.
     """
 
-    synced: int | None = None
-    deprecated: int | None = None
-    record: InPlaceRestartStatus | None = None
-    conditions: tuple[cond.DesiredCondition, ...] = ()
-    failed: cond.DesiredCondition | None = None
-    charge: EpochCharge | None = None
-    events: tuple[EmitEvent, ...] = ()
-    pacing: RestartPacing | None = None
-    wait_s: float = 0.0
-    call_s: float = 0.0
+    charge: EpochCharge
     seats_taken: int = 0
 
     @property
-    def restart(self) -> bool:
-        """Return True if a restart in place begins or ends, not a gathering of new pods."""
-        return self.charge is not None and self.charge.restarts
+    def fields(self) -> dict[str, Any]:
+        """Fields of the status that change, besides conditions."""
+        return {"synced_epoch": self.charge.epoch, **super().fields}
+
+
+@attrs.frozen(kw_only=True)
+class Deprecate(Change):
+    """Workers of an epoch, and of all before it, have to restart.
+
+    Args:
+        epoch: newest epoch that is over.
+        charge: charge of the epoch that is opened; ``None`` if no running pod restarts.
+    """
+
+    epoch: int
+    charge: EpochCharge | None = None
 
     @property
-    def empty(self) -> bool:
-        """Return True if nothing has to be written."""
-        return (
-            self.synced is None
-            and self.deprecated is None
-            and self.failed is None
-            and self.record is None
-        )
+    def fields(self) -> dict[str, Any]:
+        """Fields of the status that change, besides conditions."""
+        return {"deprecated_epoch": self.epoch, **super().fields}
 
 
-NOTHING: Final = EpochDecision()
+@attrs.frozen(kw_only=True)
+class Fail(Change):
+    """The JobSet fails; ``failure`` is the condition, whose setting has an event of its own."""
+
+    failure: cond.DesiredCondition
+
+
+@attrs.frozen(kw_only=True)
+class Record(Change):
+    """The record changes, and no epoch."""
+
+
+@attrs.frozen(kw_only=True)
+class Wait:
+    """Nothing is written.
+
+    Args:
+        backoff_s: seconds that workers have to wait although all pods have arrived, or 0.
+        call_s: seconds until spares take over the seats of missing pods, or 0.
+    """
+
+    backoff_s: float = 0.0
+    call_s: float = 0.0
+
+
+Write: TypeAlias = Sync | Deprecate | Fail | Record
+EpochDecision: TypeAlias = Write | Wait
 
 
 def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
@@ -127,7 +163,7 @@ def decide_epochs(
     """
     policy = jobset.spec.failure_policy
     if policy is None or not barrier.takes_part(jobset):
-        return NOTHING
+        return Wait()
     expected = barrier.group_size(jobset, pods)
     synced, deprecated = barrier.next_move(jobset, pods, cause)
     seats = None
@@ -172,7 +208,7 @@ class _Case:
     seats: Seating | None
     allowed: int
 
-    def give_up(self, opened: int) -> EpochDecision | None:
+    def give_up(self, opened: int) -> Fail | Wait | None:
         """Return the decision to fail a JobSet whose budget is spent, or to wait for that."""
         jobset, status, pace, epochs = self.jobset, self.jobset.status, self.pace, self.pods.epochs
         allowed = self.allowed
@@ -181,40 +217,38 @@ class _Case:
             early = opened > max(status.synced_epoch, *epochs, 0)
             if early and pace.used(status, before) <= allowed:
                 # Failing the JobSet is not urgent: the pod's agent will report the failure.
-                return NOTHING
-            return EpochDecision(failed=over_budget(pace))
+                return Wait()
+            return Fail(failure=over_budget(pace))
         if (failed := other_limits.failed_by_rule(jobset, self.cause, opened)) is not None:
-            return EpochDecision(failed=failed)
+            return Fail(failure=failed)
         crash = other_limits.worst_crash(jobset, self.pods, pace)
         if crash.times > allowed:
-            failed = other_limits.crash_loop(crash, next_epoch(status, epochs), pace)
-            return EpochDecision(failed=failed)
+            return Fail(failure=other_limits.crash_loop(crash, next_epoch(status, epochs), pace))
         return None
 
-    def record(self) -> EpochDecision:
+    def record(self) -> Record | Wait:
         """Return the decision to record what no change of an epoch will record."""
         jobset, spares = self.jobset, self.pods.spares
         crash = other_limits.worst_crash(jobset, self.pods, self.pace)
-        record, call_s = barrier.record_of(jobset), 0.0 if self.seats is None else self.seats.wait_s
+        record = barrier.record_of(jobset)
         if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
             # The next manager must not start counting from zero.
-            return EpochDecision(record=on_crash(jobset, crash))
+            return Record(record=on_crash(jobset, crash))
         if barrier.has_shrunk(jobset, self.pods):
-            return EpochDecision(record=evolve(record, pods=self.expected))
+            return Record(record=evolve(record, pods=self.expected))
         if not seating.spares_changed(jobset, self.pods):
-            return EpochDecision(call_s=call_s)
-        return EpochDecision(
+            return Wait(call_s=0.0 if self.seats is None else self.seats.wait_s)
+        return Record(
             record=evolve(record, ready_spares=spares.ready),
             conditions=seating.spares_condition(jobset, spares),
-            call_s=call_s,
         )
 
-    def deprecate(self, deprecated: int) -> EpochDecision:
+    def deprecate(self, deprecated: int) -> Deprecate:
         """Deprecate an epoch, and all before it."""
         jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
         if not deprecated + 1 > jobset.status.synced_epoch > 0:
             # No worker runs yet, or all have run for long.
-            return EpochDecision(deprecated=deprecated)
+            return Deprecate(epoch=deprecated)
         record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
         cause = self.cause
         if cause is not None and cause.epoch != deprecated:
@@ -226,8 +260,8 @@ class _Case:
             begun = self._pacing()
             pacing = self._remembered(begun, record)
             said = texts.restart_begun(charged, cause, pods, pace.explain(begun))
-        return EpochDecision(
-            deprecated=deprecated,
+        return Deprecate(
+            epoch=deprecated,
             record=record,
             pacing=pacing,
             conditions=said.conditions,
@@ -258,11 +292,11 @@ class _Case:
         digest = pods.digest if seats is None else seats.digest
         stuck = other_limits.no_progress(jobset, charged, pods, digest)
         if stuck is not None:
-            return EpochDecision(record=stuck[0], failed=stuck[1])
+            return Fail(record=stuck[0], failure=stuck[1])
         begun = self._pacing()
         if pace.wait_s(begun):
             if restarts_in_place(jobset.status):
-                return EpochDecision(wait_s=pace.wait_s(begun))
+                return Wait(backoff_s=pace.wait_s(begun))
             # All have arrived simultaneously. The status records that they wait, and until when.
             return self.deprecate(charged.epoch - 1)
         count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
@@ -277,8 +311,7 @@ class _Case:
             )
         started = pace.started(evolve(jobset.status, restart_pacing=begun))
         said = texts.barrier_lifted(charged, count)
-        return EpochDecision(
-            synced=charged.epoch,
+        return Sync(
             record=record,
             pacing=self._remembered(started, record),
             conditions=said.conditions,

@@ -8,51 +8,137 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.detection.early import reported_in
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.history.memory import (
-    EpochState,
-    Restart,
-    Run,
-    Times,
-    Use,
-)
+from jobsetpy.reconcilers.restart_in_place.history.restart import Restart, Run, Times, Use
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.rules import history
 
 
-def restart_begun(
-    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, at: float
-) -> Restart | None:
-    """Return the restart that begins when its old epoch is deprecated; ``None`` if none does."""
-    charge = decision.charge
-    if charge is None:
-        return None
-    return _opened(observed, charge, memory.cause, at).at(decided=at)
+@attrs.frozen(kw_only=True)
+class RunSoFar:
+    """State of what is measured; its methods alone make another one.
+
+    All times are on the monotonic clock.
+
+    Args:
+        restart: the restart in progress, or the last one.
+        ran_from: time at which the current or last run started; 0 if unknown.
+        ran_until: time of the first sign of the end of that run; 0 while it continues.
+    """
+
+    restart: Restart | None = None
+    ran_from: float = 0.0
+    ran_until: float = 0.0
+
+    def seconds(self, at: float) -> float | None:
+        """Return the seconds since the current or last run started; ``None`` if unknown."""
+        return at - self.ran_from if self.ran_from else None
+
+    def waiting_for_backoff(self, since: float | None) -> RunSoFar:
+        """Return the state while all pods wait for the back-off since a time, or do not."""
+        restart = self.restart
+        if restart is None or restart.over:
+            return self
+        if since is not None and restart.times.held is not None:
+            return self
+        return attrs.evolve(self, restart=restart.at(held=since))
+
+    def without_waiting(self) -> RunSoFar:
+        """Return the state while no pod is waited for: another manager has ended the restart."""
+        if self.restart is None or self.restart.over:
+            return self
+        return attrs.evolve(self, restart=None)
+
+    def stored(self, ended: Restart, at: float) -> RunSoFar:
+        """Return the state after the end of a restart was written."""
+        return attrs.evolve(self, restart=ended.at(stored=at))
+
+    def deprecated(
+        self, observed: ObservedEpochs, epoch: int, begun: Restart | None, at: float
+    ) -> Measured:
+        """Measure the deprecation of an epoch, with which a restart begins or none does."""
+        begun = None if begun is None else begun.at(decided=at)
+        run = attrs.evolve(self, restart=begun)
+        run = attrs.evolve(run, ran_until=_end_of_run(run, observed, epoch + 1, at))
+        return Measured(run_so_far=run, begun=begun)
+
+    def synced(
+        self,
+        observed: ObservedEpochs,
+        charge: EpochCharge,
+        cause: Cause | None,
+        seats_taken: int,
+        at: float,
+    ) -> Measured:
+        """Measure the sync of an epoch: a restart, or first start, ends, and a run begins."""
+        epoch, restart = charge.epoch, self.restart
+        if restart is None or restart.epoch != epoch:
+            # All pods arrived simultaneously, or another manager observed the beginning.
+            restart = opened(observed, charge, cause, at)
+        ended = _ended(observed, restart, charge, seats_taken, at)
+        until = _end_of_run(attrs.evolve(self, restart=ended), observed, epoch, at)
+        # All pods have arrived simultaneously: nothing was written when the restart began.
+        at_once = charge.restarts and observed.jobset.status.deprecated_epoch < epoch - 1
+        return Measured(
+            run_so_far=RunSoFar(restart=ended, ran_from=at),
+            begun=ended if at_once else None,
+            ended=ended,
+            run=_run_before(observed, epoch, self.ran_from, until, at),
+        )
 
 
-def restart_ended(
-    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, at: float
+@attrs.frozen(kw_only=True)
+class Measured:
+    """Measures of one plan.
+
+    Args:
+        run_so_far: state for the next plan.
+        begun: restart that begins with the stored status.
+        ended: restart, or first start, that ends with it.
+        run: the run before, if the status ends a restart.
+    """
+
+    run_so_far: RunSoFar = attrs.field(factory=RunSoFar)
+    begun: Restart | None = None
+    ended: Restart | None = None
+    run: Run = attrs.field(factory=Run)
+
+
+def _end_of_run(run: RunSoFar, observed: ObservedEpochs, epoch: int, at: float) -> float:
+    """Return the time of the first sign that the run before an epoch has ended, if known."""
+    if run.ran_until or not run.ran_from:
+        return run.ran_until
+    opened, since = observed.notes.opened
+    signs = [at] if run.restart is None else [at, run.restart.times.began]
+    if opened >= epoch:
+        signs.append(since)
+    return max(run.ran_from, min(signs))
+
+
+def _ended(
+    observed: ObservedEpochs, restart: Restart, charge: EpochCharge, seats_taken: int, at: float
 ) -> Restart:
-    """Return the restart that ends when its epoch is synced."""
-    charge, notes, restart = decision.charge, observed.notes, memory.restart
-    assert charge is not None
-    epoch = charge.epoch
-    if restart is None or restart.epoch != epoch:
-        # All pods arrived simultaneously, or another manager observed the beginning.
-        restart = _opened(observed, charge, memory.cause, at)
+    """Return a restart whose epoch is synced."""
+    notes, epoch = observed.notes, charge.epoch
     decided, left = restart.times.decided, None
     if decided is not None and notes.single[0] >= epoch:
         left = max(notes.single[1], decided)
     last = notes.latest[1:] if notes.latest[0] == epoch else ("", "")
-    restart = attrs.evolve(restart, charge=charge, last=last, seats_taken=decision.seats_taken)
+    restart = attrs.evolve(restart, charge=charge, last=last, seats_taken=seats_taken)
     return restart.at(left=left, lifted=at)
 
 
-def _opened(
+def opened(
     observed: ObservedEpochs, charge: EpochCharge, cause: Cause | None, at: float
 ) -> Restart:
-    """Return a restart with its cause and first sign, as far as they were observed."""
+    """Return a restart with its cause and first sign, as far as they were observed.
+
+    Args:
+        observed: observed state of the JobSet.
+        charge: charge of the epoch that is opened.
+        cause: latest failure that was detected early.
+        at: monotonic time of the decision.
+    """
     notes, epoch, signs = observed.notes, charge.epoch, [at]
     if cause is None or cause.epoch != epoch - 1:
         cause = reported_in(notes, epoch)
@@ -65,21 +151,11 @@ def _opened(
     return Restart(epoch=epoch, charge=charge, cause=cause, first=first, times=times)
 
 
-def end_of_run(observed: ObservedEpochs, memory: EpochState, epoch: int, at: float) -> float:
-    """Return the time of the first sign that the run before an epoch has ended; 0 if unknown."""
-    if memory.ran_until or not memory.ran_from:
-        return memory.ran_until
-    opened, since = observed.notes.opened
-    signs = [at] if memory.restart is None else [at, memory.restart.times.began]
-    if opened >= epoch:
-        signs.append(since)
-    return max(memory.ran_from, min(signs))
-
-
-def run_before(observed: ObservedEpochs, memory: EpochState, until: float, at: float) -> Run:
-    """Return the pods' reports on the run that has lasted until a time, when another one starts."""
+def _run_before(
+    observed: ObservedEpochs, synced: int, ran_from: float, until: float, at: float
+) -> Run:
+    """Return the pods' reports on the run before a synced epoch, which has lasted until a time."""
     jobset, first, progress = observed.jobset, observed.notes.first, observed.pods.progress
-    synced = 0 if memory.restart is None else memory.restart.epoch
     if first is None or first[0] != synced:
         return Run()
     step, seconds = first[1]
@@ -91,7 +167,7 @@ def run_before(observed: ObservedEpochs, memory: EpochState, until: float, at: f
         run = attrs.evolve(run, lost_steps=lost, first_step_s=took)
     if progress[0] != synced or not until:
         return run
-    ran_s = until - memory.ran_from
+    ran_s = until - ran_from
     stepping_s = ran_s - min(seconds, ran_s)
     again = -1 if highest is None else highest - step
     steps = progress[1] - step

@@ -61,6 +61,19 @@ def _group_of(job: CountedJob) -> str:
     return job.replicated_job if job.working else ""
 
 
+@attrs.frozen(kw_only=True)
+class SparesShown:
+    """Numbers of spares at a plan; :attr:`Spares.shown` alone makes another one.
+
+    Args:
+        ready: number of ready spares.
+        exhausted: number of Jobs without a ready spare.
+    """
+
+    ready: int = 0
+    exhausted: int = 0
+
+
 @attrs.define(eq=False)
 class Spares:
     """Jobs with spares of an attempt, and their parked pods, which are counted nowhere else.
@@ -89,6 +102,11 @@ class Spares:
     def exhausted(self) -> int:
         """Number of Jobs with seats and without a ready spare: a pod of theirs, or a whole Job."""
         return sum(count for group, count in self.lacking.items() if group not in self.whole)
+
+    @property
+    def shown(self) -> SparesShown:
+        """Numbers for the metrics."""
+        return SparesShown(ready=self.ready, exhausted=self.exhausted)
 
     def jobs(self) -> list[SeatedJob]:
         """Return the Jobs with spares, and their pods; O(pods)."""

@@ -5,20 +5,24 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-import attrs
-
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
-from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.failure_policy.decision import delay_recreation
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
+    Deprecate,
+    Fail,
+    Record,
+    Sync,
+    Write,
+)
 from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import reports_attempts, with_attempts
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import suspicion
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.history import measure
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState, Restart, Run
+from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, RunSoFar
+from jobsetpy.reconcilers.restart_in_place.history.restart import Restart
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
@@ -28,59 +32,32 @@ from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
 
 
-def plan_transition(
-    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, now: Now
-) -> EpochPlan:
-    """Plan the write of a decision, and what is measured with it."""
-    at, known, run = now.monotonic, memory.restart, Run()
-    begun = ended = None
-    again = Result.done(summary=_summary(decision))
-    if decision.deprecated is not None:
-        begun = measure.restart_begun(observed, decision, memory, at)
-        look_at = at + observed.stalled_after_s
-        memory = attrs.evolve(memory, restart=begun, waiting_since=at, look_at=look_at)
-        until = measure.end_of_run(observed, memory, decision.deprecated + 1, at)
-        memory = attrs.evolve(memory, ran_until=until)
-        again = Result.requeue_after(observed.stalled_after_s, summary=_summary(decision))
-    elif decision.synced is not None:
-        ended = measure.restart_ended(observed, decision, memory, at)
-        if ended.charge.restarts and observed.jobset.status.deprecated_epoch < decision.synced - 1:
-            begun = ended  # all pods have arrived simultaneously
-        memory = attrs.evolve(memory.at_rest(), restart=ended)
-        until = measure.end_of_run(observed, memory, decision.synced, at)
-        run = measure.run_before(observed, memory, until, at)
-        memory = attrs.evolve(memory, ran_from=at, ran_until=0.0)
-    return EpochPlan(
-        memory=memory,
-        status=_status(observed, decision, (known, begun, ended), now),
-        begun=begun,
-        ended=ended,
-        run=run,
-        result=again,
-    )
-
-
-def _status(
+def status_of(
     observed: ObservedEpochs,
-    decision: EpochDecision,
-    restarts: tuple[Restart | None, Restart | None, Restart | None],
+    decision: Write,
+    measured: Measured,
+    before: RunSoFar,
     now: Now,
 ) -> StatusChange:
+    """Return the write of a decision.
+
+    Args:
+        observed: observed state of the JobSet.
+        decision: the decision.
+        measured: restarts that begin and end with it.
+        before: restart and run until now, for the duration of the last write.
+        now: time on both clocks.
+    """
     jobset = observed.jobset
     draft = StatusDraft(jobset.status, now.wall)
-    _write_history(draft, *restarts, now)
-    if decision.failed is not None:
-        draft.fail(decision.failed.reason, decision.failed.message)
+    _write_history(draft, before.restart, measured, now)
+    if isinstance(decision, Fail):
+        draft.fail(decision.failure.reason, decision.failure.message)
+    # After the failure: an ended JobSet restarts no more, and its conditions say so.
     ended = conditions_to_clear(evolve(jobset, status=draft.status))
     for wanted in (*decision.conditions, *ended):
         draft.set(wanted, announce=False)
-    changes: dict[str, Any] = {
-        "synced_epoch": decision.synced,
-        "deprecated_epoch": decision.deprecated,
-        "in_place_restart": decision.record,
-        "restart_pacing": decision.pacing,
-    }
-    draft.evolve(**{name: value for name, value in changes.items() if value is not None})
+    draft.evolve(**decision.fields)
     if reports_attempts(jobset.status, observed.pods):
         draft.status = with_attempts(draft.status)
     draft.tell(*decision.events)
@@ -91,82 +68,60 @@ def _status(
     return draft.change()
 
 
-def _summary(decision: EpochDecision) -> str:
-    if decision.failed is not None:
-        return "failed: no restarts left"
-    if decision.synced is not None:
-        return f"synced {decision.synced}"
-    if decision.deprecated is not None:
-        return f"deprecated {decision.deprecated}"
-    return "noted the group's size or crashes"
+def summary(decision: Write) -> str:
+    """Return the summary of a decision for logs."""
+    match decision:
+        case Fail():
+            return "failed: no restarts left"
+        case Sync():
+            return f"synced {decision.charge.epoch}"
+        case Deprecate():
+            return f"deprecated {decision.epoch}"
+        case Record():
+            return "noted the group's size or crashes"
 
 
 RECREATE: Final = "Recreate"
 """Value of the annotation ``in-place-restart-after-success`` that is not the default."""
 
 
-def is_recreated(jobset: JobSet, decision: EpochDecision, pods: Histogram) -> bool:
+def is_recreated(jobset: JobSet, charge: EpochCharge, pods: Histogram) -> bool:
     """Return True if all Jobs are recreated instead, since a pod has succeeded."""
-    if not pods.succeeded or decision.deprecated is None:
+    if not pods.succeeded or charge.renewed not in {"", "remade"}:
         return False
-    if jobset.metadata.annotations.get(keys.AFTER_SUCCESS_ANNOTATION) != RECREATE:
-        return False
-    return decision.charge is not None and decision.charge.renewed in {"", "remade"}
+    return jobset.metadata.annotations.get(keys.AFTER_SUCCESS_ANNOTATION) == RECREATE
 
 
-def plan_recreation(
-    observed: ObservedEpochs,
-    decision: EpochDecision,
-    memory: EpochState,
-    pace: Pace,
-    now: Now,
-) -> EpochPlan:
+def recreation(observed: ObservedEpochs, begun: Restart, pace: Pace, now: Now) -> StatusChange:
     """Recreate all Jobs: pods that have succeeded do not restart in place."""
-    count = observed.pods.succeeded
-    restart = measure.restart_begun(observed, decision, memory, now.monotonic)
-    assert restart is not None
-    cause = restart.cause
+    count, counted = observed.pods.succeeded, begun.charge.restarts
     draft = StatusDraft(observed.jobset.status, now.wall)
-    draft.restart_all(counts_towards_max=decision.restart)
+    draft.restart_all(counts_towards_max=counted)
     draft.record(
         RestartRecord(
             kind=history.RECREATE,
             number=draft.status.restarts,
-            counted=decision.restart,
+            counted=counted,
             began_at=history.whole_millis(now.wall),
-            cause=cause_of(cause, restart.first),
+            cause=cause_of(begun.cause, begun.first),
         )
     )
-    why = "a pod has restarted" if cause is None else str(cause)
+    why = "a pod has restarted" if begun.cause is None else str(begun.cause)
     succeeded = "1 pod has" if count == 1 else f"{count} pods have"
     message = f"{why}: recreating all jobs, since {succeeded} succeeded already"
     delay = delay_recreation(draft, pace)
     draft.set(
         cond.restarting(keys.PODS_SUCCEEDED_REASON, f"{message}; {delay}" if delay else message)
     )
-    result = Result.done(summary="recreates all jobs, since pods have succeeded")
-    return EpochPlan(memory=memory.at_rest(), status=draft.change(), result=result)
+    return draft.change()
 
 
 # ---- history -------------------------------------------------------------------------------------
 
 
-def _write_history(
-    draft: StatusDraft,
-    known: Restart | None,
-    begun: Restart | None,
-    ended: Restart | None,
-    now: Now,
-) -> None:
-    """Record the restarts that begin and end with a draft.
-
-    Args:
-        draft: status draft whose history receives them.
-        known: restart before, for the duration of its last write.
-        begun: restart that begins.
-        ended: restart that ends.
-        now: time on both clocks.
-    """
+def _write_history(draft: StatusDraft, known: Restart | None, measured: Measured, now: Now) -> None:
+    """Record the restarts that begin and end with a draft; ``known`` is the one before."""
+    begun, ended = measured.begun, measured.ended
     if known is not None and known.times.lifted is not None and known.times.stored is not None:
         lift_s = known.times.stored - known.times.lifted
         old = draft.status.restart_history

@@ -14,16 +14,18 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import group_size, live_pods
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import missing_pods_failure, renewed
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision, decide_epochs
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import Fail
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
-from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import Delay, absentees, laggards
-from jobsetpy.reconcilers.restart_in_place.steps.transition import plan_transition
+from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import (
+    Delay,
+    Laggards,
+    absentees,
+    laggards,
+)
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
@@ -32,9 +34,53 @@ LOOK_AGAIN_MAX_S: Final = 600.0
 """Maximum interval in seconds between checks of the pods that are waited for."""
 
 
-def plan_gathering(
-    observed: ObservedEpochs, memory: EpochState, now: Now, call_s: float
-) -> EpochPlan:
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """State of the pods that are waited for; this module alone makes another one.
+
+    All times are on the monotonic clock.
+
+    Args:
+        since: time at which the barrier was first observed as closed.
+        lacking_since: time since which workers run without their whole group.
+        look_at: time of the next check for pods that block the barrier, or are missing.
+        stall_reported: the epoch whose stalled barrier an event has reported.
+        missing: number of pods that were waited for at the last check.
+        stalled: True if the barrier is stalled, and its pods were checked.
+    """
+
+    since: float | None = None
+    lacking_since: float | None = None
+    look_at: float = 0.0
+    stall_reported: int = 0
+    missing: int = 0
+    stalled: bool = False
+
+    def closed(self, at: float, stalled_after_s: float) -> Waiting:
+        """Return the state when an epoch is deprecated, which closes the barrier."""
+        return attrs.evolve(self, since=at, lacking_since=None, look_at=at + stalled_after_s)
+
+    def complete(self) -> Waiting:
+        """Return the state while no pod is missing from a running group."""
+        return attrs.evolve(self, lacking_since=None)
+
+
+@attrs.frozen
+class Step:
+    """Step of a plan while pods are waited for.
+
+    Args:
+        waiting: state for the next plan.
+        result: time of the next plan.
+        status: change of a condition; ``None`` to leave it.
+    """
+
+    waiting: Waiting
+    result: Result = attrs.field(factory=Result.done)
+    status: StatusChange | None = None
+
+
+def plan_gathering(observed: ObservedEpochs, waiting: Waiting, now: Now, call_s: float) -> Step:
     """Plan for a closed barrier without a decision: check for how long it has been closed.
 
     ``call_s`` is the time until spares take over for missing pods, 0 if none can.
@@ -42,55 +88,47 @@ def plan_gathering(
     jobset, pods, at = observed.jobset, observed.pods, now.monotonic
     expected = live_pods(jobset, pods)
     if expected <= 0 and not pods.epochs:
-        return EpochPlan(memory=memory.at_rest())
+        return Step(Waiting())
     epoch = next_epoch(jobset.status, pods.epochs)
     missing = max(0, expected - pods.epochs.get(epoch, 0))
-    stalled = memory.stalled and missing > 0
-    memory = attrs.evolve(memory.held(None), missing=missing, stalled=stalled)
-    if memory.waiting_since is None:
-        memory = attrs.evolve(memory, waiting_since=at, look_at=at + observed.stalled_after_s)
+    waiting = attrs.evolve(waiting, missing=missing, stalled=waiting.stalled and missing > 0)
+    if waiting.since is None:
+        waiting = waiting.closed(at, observed.stalled_after_s)
     change = None
-    if at >= memory.look_at:
-        memory, change = _report_pods(observed, memory, epoch, now)
-    wait_s = memory.look_at - at
+    if at >= waiting.look_at:
+        waiting, change = _report_pods(observed, waiting, epoch, now)
+    wait_s = waiting.look_at - at
     wait_s = min(wait_s, call_s) if call_s else wait_s
-    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait_s))
+    return Step(waiting, Result.requeue_after(wait_s), change)
 
 
-def plan_backoff(
-    observed: ObservedEpochs, wait_s: float, memory: EpochState, now: Now
-) -> EpochPlan:
+def plan_backoff(observed: ObservedEpochs, wait_s: float, waiting: Waiting, now: Now) -> Step:
     """Plan for a complete group while the back-off after restarts in quick succession lasts."""
-    at = now.monotonic
-    memory = attrs.evolve(
-        memory.held(at),
-        waiting_since=at,
-        look_at=at + observed.stalled_after_s,
-        missing=0,
-        stalled=False,
+    waiting = attrs.evolve(
+        waiting.closed(now.monotonic, observed.stalled_after_s), missing=0, stalled=False
     )
     wait = Result.requeue_after(wait_s, summary="waits for the back-off")
     change = _clear_stalled(observed.jobset, keys.RESTART_BACKOFF_REASON, now)
-    return EpochPlan(memory=memory, status=change, result=wait)
+    return Step(waiting, wait, change)
 
 
 def _report_pods(
-    observed: ObservedEpochs, memory: EpochState, epoch: int, now: Now
-) -> tuple[EpochState, StatusChange | None]:
+    observed: ObservedEpochs, waiting: Waiting, epoch: int, now: Now
+) -> tuple[Waiting, StatusChange | None]:
     """Check which pods block the barrier, and report them unless already reported."""
     jobset, at = observed.jobset, now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
     found = laggards(jobset, *members, epoch, after_s, _delay_of(observed, now))
     # The longer nothing happens, the less often all pods are checked.
-    waited = at - (at if memory.waiting_since is None else memory.waiting_since)
-    memory = attrs.evolve(
-        memory,
+    waited = at - (at if waiting.since is None else waiting.since)
+    waiting = attrs.evolve(
+        waiting,
         missing=found.missing,
         stalled=found.missing > 0,
         look_at=at + max(observed.stalled_after_s, min(waited, LOOK_AGAIN_MAX_S)),
     )
     return _set_stalled(
-        jobset, memory, epoch, now, reason=keys.PODS_MISSING_REASON, message=found.message
+        jobset, waiting, epoch, now, reason=keys.PODS_MISSING_REASON, message=found.message
     )
 
 
@@ -100,17 +138,17 @@ def _delay_of(observed: ObservedEpochs, now: Now) -> Delay:
 
 
 def _set_stalled(
-    jobset: JobSet, memory: EpochState, epoch: int, now: Now, *, reason: str, message: str
-) -> tuple[EpochState, StatusChange | None]:
+    jobset: JobSet, waiting: Waiting, epoch: int, now: Now, *, reason: str, message: str
+) -> tuple[Waiting, StatusChange | None]:
     """Set the condition if it differs, with one event per epoch."""
     draft = StatusDraft(jobset.status, now.wall)
     kind = keys.BARRIER_STALLED_CONDITION
     if not draft.set(cond.DesiredCondition(kind, True, reason, message), announce=False):
-        return memory, None
-    if memory.stall_reported != epoch:
-        memory = attrs.evolve(memory, stall_reported=epoch)
+        return waiting, None
+    if waiting.stall_reported != epoch:
+        waiting = attrs.evolve(waiting, stall_reported=epoch)
         draft.tell(EmitEvent(cond.WARNING, kind, message))
-    return memory, draft.change()
+    return waiting, draft.change()
 
 
 def _clear_stalled(jobset: JobSet, reason: str, now: Now) -> StatusChange | None:
@@ -141,52 +179,74 @@ def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
     return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
-def plan_missing(observed: ObservedEpochs, memory: EpochState, pace: Pace, now: Now) -> EpochPlan:
-    """Plan for running workers that lack pods, without a decision."""
-    jobset, at, grace = observed.jobset, now.monotonic, observed.missing_after_s
-    lacking_since = at if memory.lacking_since is None else memory.lacking_since
-    if memory.lacking_since is None:
-        memory = attrs.evolve(memory.at_rest(), lacking_since=at, look_at=at + grace)
-    if at < memory.look_at:
-        return EpochPlan(memory=memory, result=Result.requeue_after(memory.look_at - at))
-    lacking_s = at - lacking_since
-    jobs, pods = observed.members()
-    delay = _delay_of(observed, now)
-    found = absentees(jobset, jobs, pods, f"for more than {grace:g} s", delay)
+def missing_cause(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Cause | None:
+    """Return the pods that have been missing for too long as the cause of a restart; O(pods)."""
+    if waiting.lacking_since is None or now.monotonic < waiting.look_at:
+        return None
+    found = _absent(observed, f"for more than {observed.missing_after_s:g} s", now)
     if not found.missing:
+        return None
+    epoch = observed.jobset.status.synced_epoch
+    return Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
+
+
+def failure_of_missing(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Fail | None:
+    """Return the failure of a JobSet that has missed pods for long, without a restart left.
+
+    A new pod would fail the JobSet; without one, it must not hang.
+    """
+    patience = _patience(observed)
+    if now.monotonic - _lacking_since(waiting, now) < patience:
+        return None
+    found = _absent(observed, f"for more than {patience:g} s", now)
+    return Fail(failure=missing_pods_failure(found.message))
+
+
+def plan_missing(
+    observed: ObservedEpochs, waiting: Waiting, now: Now, *, out_of_restarts: bool
+) -> Step:
+    """Plan for running workers that lack pods, without a decision.
+
+    ``out_of_restarts`` says that the missing pods would be a reason for a restart.
+    """
+    at, grace = now.monotonic, observed.missing_after_s
+    if waiting.lacking_since is None:
+        waiting = Waiting(lacking_since=at, look_at=at + grace)
+    if at < waiting.look_at:
+        return Step(waiting, Result.requeue_after(waiting.look_at - at))
+    lacking_s = at - _lacking_since(waiting, now)
+    if not out_of_restarts:
         # They belong to Jobs that are about to end: check later.
         pause = max(grace, min(lacking_s, LOOK_AGAIN_MAX_S))
-        memory = attrs.evolve(memory, look_at=at + pause)
-        return EpochPlan(memory=memory, result=Result.requeue_after(pause))
-    epoch = jobset.status.synced_epoch
-    cause = Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
-    decision = decide_epochs(jobset, observed.pods, cause, pace)
-    if not decision.empty:
-        memory = attrs.evolve(memory, cause=cause, lacking_since=None)
-        return plan_transition(observed, decision, memory, now)
-    # No restarts are left. A new pod would fail the JobSet; without one, it must not hang.
-    patience = grace + observed.stalled_after_s
-    if lacking_s >= patience:
-        found = absentees(jobset, jobs, pods, f"for more than {patience:g} s", delay)
-        failed = EpochDecision(failed=missing_pods_failure(found.message))
-        return plan_transition(observed, failed, memory, now)
-    since = f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}"
-    who = absentees(jobset, jobs, pods, since, delay).message
+        return Step(attrs.evolve(waiting, look_at=at + pause), Result.requeue_after(pause))
+    found = _absent(observed, f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}", now)
     message = (
-        f"{who}; no restarts are left, so the jobset fails if it is not complete "
+        f"{found.message}; no restarts are left, so the jobset fails if it is not complete "
         f"{observed.stalled_after_s:g} s later"
     )
-    memory = attrs.evolve(
-        memory, missing=found.missing, stalled=True, look_at=lacking_since + patience
+    look_at = at - lacking_s + _patience(observed)
+    waiting = attrs.evolve(waiting, missing=found.missing, stalled=True, look_at=look_at)
+    epoch = observed.jobset.status.synced_epoch
+    waiting, change = _set_stalled(
+        observed.jobset, waiting, epoch, now, reason=keys.NO_RESTARTS_LEFT_REASON, message=message
     )
-    memory, change = _set_stalled(
-        jobset, memory, epoch, now, reason=keys.NO_RESTARTS_LEFT_REASON, message=message
-    )
-    wait_s = memory.look_at - at
-    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait_s))
+    return Step(waiting, Result.requeue_after(look_at - at), change)
 
 
-def plan_complete(jobset: JobSet, pods: Histogram, memory: EpochState, now: Now) -> EpochPlan:
+def _lacking_since(waiting: Waiting, now: Now) -> float:
+    return now.monotonic if waiting.lacking_since is None else waiting.lacking_since
+
+
+def _patience(observed: ObservedEpochs) -> float:
+    return observed.missing_after_s + observed.stalled_after_s
+
+
+def _absent(observed: ObservedEpochs, since: str, now: Now) -> Laggards:
+    jobs, pods = observed.members()
+    return absentees(observed.jobset, jobs, pods, since, _delay_of(observed, now))
+
+
+def plan_complete(jobset: JobSet, pods: Histogram, waiting: Waiting, now: Now) -> Step:
     """Plan for a running group that is complete, or will be: at most the API server is slow."""
     if pods.slow:
         # No number: each pod that is confirmed would cost a write to a server that is slow.
@@ -196,9 +256,9 @@ def plan_complete(jobset: JobSet, pods: Histogram, memory: EpochState, now: Now)
             "5 s to patch a pod: a pod with a lost-node deadline starts its worker only after the "
             "API server has confirmed that the pod exists; check the load of the API server"
         )
-        memory, change = _set_stalled(
-            jobset, memory, epoch, now, reason=keys.API_SERVER_SLOW_REASON, message=message
+        waiting, change = _set_stalled(
+            jobset, waiting, epoch, now, reason=keys.API_SERVER_SLOW_REASON, message=message
         )
-        return EpochPlan(memory=memory, status=change)
+        return Step(waiting, status=change)
     change = _clear_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
-    return EpochPlan(memory=memory.at_rest(), status=change)
+    return Step(Waiting(), status=change)

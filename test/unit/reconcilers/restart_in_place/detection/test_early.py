@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import (
     RESTARTING,
     at,
@@ -31,8 +31,8 @@ class TestCause:
 
         assert plan.status.patch["deprecatedEpoch"] == 1
         assert condition(plan, RESTARTING) == [("True", message)]
-        assert plan.begun.cause.container.exit_code == 7
-        assert plan.begun.times.began == 3.0
+        assert plan.measured.begun.cause.container.exit_code == 7
+        assert plan.measured.begun.times.began == 3.0
         assert plan.judged
 
     def test_failure_is_skipped_when_it_is_not_a_cause(self):

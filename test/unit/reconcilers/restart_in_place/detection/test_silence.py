@@ -34,7 +34,6 @@ from jobsetpy.reconcilers.restart_in_place.detection.silence import (
     silent_cause,
     unheard_events,
 )
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatPod
 
@@ -222,7 +221,7 @@ def test_outage_is_reported_and_restarts_nothing():
     """The event has another reason than that of a silent pod."""
     jobset = JobSet(status=JobSetStatus(synced_epoch=EPOCH))
     outage = Silence(outage=True)
-    (event,) = unheard_events(jobset, outage, EpochDecision())
+    (event,) = unheard_events(jobset, outage, restarts=False)
 
     assert event.reason == "HeartbeatsMissing"
     assert "no restart follows" in event.message

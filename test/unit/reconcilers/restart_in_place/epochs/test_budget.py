@@ -9,12 +9,19 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import account
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs, needs_decision
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
+    Fail,
+    Record,
+    Wait,
+    decide_epochs,
+    needs_decision,
+)
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
 from jobsetpy.reconcilers.rules.backoff import Pace
 from support.jobsets import replicated_job
 from support.restarts import epoch_plans
+from support.restarts.epoch_plans import epochs_of
 
 AGENT_ENV = [{"name": name, "value": "x"} for name in ("POD_NAME", "JOBSET_NAME")]
 T1, T2 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
@@ -112,13 +119,7 @@ def test_epoch_is_charged_or_not_when(case):
 
 def stored(observed, decision):
     """Return the JobSet after a decision was written."""
-    status = observed.status
-    changes = {"in_place_restart": decision.record or status.in_place_restart}
-    if decision.synced is not None:
-        changes["synced_epoch"] = decision.synced
-    if decision.deprecated is not None:
-        changes["deprecated_epoch"] = decision.deprecated
-    return evolve(observed, status=evolve(status, **changes))
+    return evolve(observed, status=evolve(observed.status, **decision.fields))
 
 
 def decided(observed, *epochs):
@@ -173,7 +174,7 @@ def test_failure_stays_charged_when_its_restart_is_cut_short(at, pods):
 
     assert (once.status.synced_epoch, once.status.in_place_restart.uncounted_epochs) == (2, 0)
     assert once.status.in_place_restart.restarts == 1
-    end = decide_epochs(once, Histogram({2: pods - 1, 3: 1})).failed
+    end = decide_epochs(once, Histogram({2: pods - 1, 3: 1})).failure
     assert end.reason == "ReachedMaxRestarts"
 
 
@@ -181,7 +182,8 @@ def test_completion_is_not_reported_when_a_restart_is_cut_short():
     """The suspension ended it; its pods gather because of the resumption."""
     decision = decide_epochs(resumed_in_the_middle(jobset(1, 0)), Histogram({2: 4}))
 
-    assert (decision.synced, decision.restart, decision.events) == (2, False, ())
+    assert epochs_of(decision) == (2, None)
+    assert (decision.charge.restarts, decision.events) == (False, ())
 
 
 def test_recreation_replaces_a_restart_that_it_cuts_short():
@@ -195,12 +197,12 @@ def test_group_keeps_running_when_it_becomes_smaller():
     """Pods that are deleted because they are in excess restart no others."""
     observed = jobset(1, 0, pods=3)
 
-    assert decide_epochs(observed, Histogram({1: 4})).empty
+    assert decide_epochs(observed, Histogram({1: 4})) == Wait()
     decision = decide_epochs(observed, Histogram({1: 3}))
-    assert (decision.synced, decision.deprecated) == (None, None)
+    assert isinstance(decision, Record)
 
     smaller = stored(observed, decision)
-    assert decide_epochs(smaller, Histogram({1: 3})).empty
+    assert decide_epochs(smaller, Histogram({1: 3})) == Wait()
     assert account(smaller, 2, 3).spent == 1
 
 
@@ -209,7 +211,7 @@ def test_resize_is_reported_by_an_event():
     decision = decide_epochs(jobset(pods=6), Histogram({1: 4, 2: 1}))
 
     assert [event.reason for event in decision.events] == [keys.IN_PLACE_GROUP_RESIZED_REASON]
-    assert (decision.conditions, decision.restart) == ((), False)
+    assert (decision.conditions, decision.charge.restarts) == ((), False)
 
 
 CAUSE = Cause(1, FailureSignal.POD_FAILED, "p")
@@ -222,7 +224,7 @@ class TestEarly:
         (found,) = decision.conditions
         kind = keys.RESTARTING_IN_PLACE_CONDITION
 
-        assert (decision.deprecated, decision.synced) == (1, None)
+        assert epochs_of(decision) == (None, 1)
         assert (found.type, found.status, found.reason) == (kind, True, keys.POD_FAILED_REASON)
         assert found.message == (
             "pod 'p' failed: restarting in place from epoch 1 to 2, 4 pods to follow"
@@ -230,16 +232,16 @@ class TestEarly:
 
     def test_epoch_is_deprecated_only_once(self):
         """Nothing is left to do when it is deprecated, or when the group has a later one."""
-        assert decide_epochs(jobset(1, 1), Histogram({1: 4}), CAUSE).empty
-        assert decide_epochs(jobset(1, 1), Histogram({1: 2, 2: 2}), CAUSE).empty
-        assert decide_epochs(jobset(2, 1), Histogram({2: 4}), CAUSE).empty
+        assert decide_epochs(jobset(1, 1), Histogram({1: 4}), CAUSE) == Wait()
+        assert decide_epochs(jobset(1, 1), Histogram({1: 2, 2: 2}), CAUSE) == Wait()
+        assert decide_epochs(jobset(2, 1), Histogram({2: 4}), CAUSE) == Wait()
 
     def test_jobset_without_restarts_left_fails_only_when_an_agent_reports(self):
         """An early sign does not end it."""
         observed = jobset(1, 0, max_restarts=0)
 
-        assert decide_epochs(observed, Histogram({1: 4}), CAUSE).empty
-        assert decide_epochs(observed, Histogram({1: 3, 2: 1}), CAUSE).failed is not None
+        assert decide_epochs(observed, Histogram({1: 4}), CAUSE) == Wait()
+        assert isinstance(decide_epochs(observed, Histogram({1: 3, 2: 1}), CAUSE), Fail)
 
 
 # JobSet, epochs, worst crashes by container, whether the JobSet fails, with at most two restarts
@@ -281,8 +283,8 @@ def test_crashes_before_the_barrier_end_the_jobset_or_not_when_they_are_of(case)
     pods = Histogram(epochs, crashes=crashes(counts))
     decision = decide_epochs(observed, pods)
 
-    assert (decision.failed is not None) is expected
-    assert needs_decision(observed, pods) is (not decision.empty)
+    assert isinstance(decision, Fail) is expected
+    assert needs_decision(observed, pods) is (decision != Wait())
 
 
 def test_crashes_are_stored_for_the_next_manager():
@@ -293,7 +295,7 @@ def test_crashes_are_stored_for_the_next_manager():
     record = after.status.in_place_restart
 
     assert (record.crashes, record.crashing_pod, record.crashing_container) == (2, "p", "worker")
-    assert decide_epochs(after, pods).empty
+    assert decide_epochs(after, pods) == Wait()
     assert not needs_decision(after, pods)
     record = decided(after, {3: 4}).status.in_place_restart
     assert (record.crashes, record.crashing_pod) == (0, "")
@@ -310,14 +312,14 @@ def test_only_crashes_within_the_window_end_the_jobset():
     pace = Pace(NOW, window_s=3600)
     observed = jobset(2, 2, max_restarts=2)
 
-    assert decide_epochs(observed, crashed(50, 40, 30), pace=pace).failed is not None
+    assert isinstance(decide_epochs(observed, crashed(50, 40, 30), pace=pace), Fail)
     after = stored(observed, decide_epochs(observed, crashed(90, 40, 30), pace=pace))
     record = after.status.in_place_restart
     assert (record.crashes, len(record.crash_times)) == (2, 2)
-    assert decide_epochs(after, crashed(90, 40, 30), pace=pace).empty
+    assert decide_epochs(after, crashed(90, 40, 30), pace=pace) == Wait()
     assert not needs_decision(after, crashed(40, 30))
     assert needs_decision(after, crashed(40, 30, 20))
-    assert decide_epochs(after, crashed(40, 30, 20), pace=pace).failed is not None
+    assert isinstance(decide_epochs(after, crashed(40, 30, 20), pace=pace), Fail)
     later = Pace(NOW + timedelta(minutes=25), window_s=3600)
     again = stored(after, decide_epochs(after, crashed(40, 30, 20), pace=later))
     assert again.status.in_place_restart.crashes == 2

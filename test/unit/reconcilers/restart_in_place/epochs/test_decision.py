@@ -10,11 +10,17 @@ from jobsetpy.agent.protocol.barrier import Barrier
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, takes_part
-from jobsetpy.reconcilers.restart_in_place.epochs.decision import decide_epochs
+from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
+    Deprecate,
+    Fail,
+    Wait,
+    decide_epochs,
+)
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from support.jobsets import decoded, jobset_json, replicated_job
 from support.restarts import epoch_plans
+from support.restarts.epoch_plans import epochs_of
 
 jobset = partial(epoch_plans.jobset, items=[replicated_job("a", 2, parallelism=2)])
 
@@ -47,8 +53,8 @@ def test_epochs_are_decided_when(case):
     (synced, deprecated), epochs, succeeded, expected = CASES[case]
     decision = decide_epochs(jobset(synced, deprecated), Histogram(epochs, succeeded=succeeded))
 
-    assert (decision.synced, decision.deprecated) == expected
-    assert decision.empty is (expected == (None, None))
+    assert epochs_of(decision) == expected
+    assert (decision == Wait()) is (expected == (None, None))
 
 
 @pytest.mark.parametrize("synced", [0, 5])
@@ -56,8 +62,7 @@ def test_epoch_is_not_reported_when_it_had_no_workers(synced):
     """Before the first start, and where all have run at a later one, nothing is restarted."""
     decision = decide_epochs(jobset(synced), Histogram({1: 3, 2: 1}))
 
-    assert (decision.synced, decision.deprecated) == (None, 1)
-    assert (decision.conditions, decision.events, decision.restart) == ((), (), False)
+    assert decision == Deprecate(epoch=1)
 
 
 # maxRestarts, newest epoch, status, whether the JobSet fails
@@ -84,10 +89,8 @@ def test_budget_ends_the_jobset_or_not_when(case):
     observed = jobset(newest - 1, 0, max_restarts=maximum, status=status)
     decision = decide_epochs(observed, Histogram({newest: 4}))
 
-    assert (decision.failed is not None) is expected
-    if decision.failed is not None:
-        assert decision.failed.reason == keys.REACHED_MAX_RESTARTS_REASON
-        assert (decision.synced, decision.deprecated) == (None, None)
+    reason = decision.failure.reason if isinstance(decision, Fail) else None
+    assert reason == (keys.REACHED_MAX_RESTARTS_REASON if expected else None)
 
 
 EXCLUDED = {
@@ -107,7 +110,7 @@ def test_jobset_takes_no_part_when(case):
     observed = jobset(**EXCLUDED[case])
 
     assert not takes_part(observed)
-    assert decide_epochs(observed, Histogram({1: 3, 9: 1})).empty
+    assert decide_epochs(observed, Histogram({1: 3, 9: 1})) == Wait()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_barrier_lifts_when_a_job_has_fewer_completions_than_parallel_pods():
     items = [replicated_job("a", 2, parallelism=4, job_spec={"completions": 3})]
     decision = decide_epochs(jobset(0, items=items), Histogram({1: 6}))
 
-    assert decision.synced == 1
+    assert epochs_of(decision) == (1, None)
 
 
 class TestEvents:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import at, jobset, observed, stored
 
 
@@ -17,29 +17,33 @@ class TestMeasures:
         notes = Observations(opened=(2, 4.0), single=(2, 7.0))
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
 
-        assert (began.begun.cause, began.begun.times.began, began.ended) == (None, 4.0, None)
-        assert ended.ended.times.phases == {"deprecate": 2.0, "gather": 3.0}
-        assert (ended.ended.times.lifted, ended.ended.times.began) == (10, 4.0)
-        assert ended.begun is None
+        assert (
+            began.measured.begun.cause,
+            began.measured.begun.times.began,
+            began.measured.ended,
+        ) == (None, 4.0, None)
+        assert ended.measured.ended.times.phases == {"deprecate": 2.0, "gather": 3.0}
+        assert (ended.measured.ended.times.lifted, ended.measured.ended.times.began) == (10, 4.0)
+        assert ended.measured.begun is None
 
     def test_restart_is_counted_at_its_end_when_all_pods_come_together(self):
         """It was not visible before."""
         notes = Observations(opened=(2, 4.0))
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
 
-        assert plan.begun is plan.ended
-        assert plan.ended.times.phases == {}
-        assert plan.ended.times.began == 4.0
+        assert plan.measured.begun is plan.measured.ended
+        assert plan.measured.ended.times.phases == {}
+        assert plan.measured.ended.times.began == 4.0
 
     def test_begin_is_not_counted_again_when_another_manager_has_counted_it(self):
         """The epoch was deprecated then."""
         plan = plan_epochs(observed(jobset(1, 1), {2: 4}), EpochState(), at(5))
 
-        assert plan.begun is None
+        assert plan.measured.begun is None
 
     def test_first_start_is_not_counted(self):
         """It is no restart."""
         plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
-        assert (plan.begun, plan.ended.charge.restarts) == (None, False)
+        assert (plan.measured.begun, plan.measured.ended.charge.restarts) == (None, False)
         assert plan.status.status.restart_history == ()

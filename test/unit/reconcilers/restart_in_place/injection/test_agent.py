@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.agent.protocol import settings as agent_settings
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.injection import pods as injection_pods
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import (
     restart_settings_update,
@@ -29,7 +27,6 @@ from support.restarts.injection_kit import (
     variables_of,
 )
 
-MODE = keys.IN_PLACE_AGENT_ANNOTATION
 BOTH = pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
 
 
@@ -145,29 +142,11 @@ def test_agent_states_a_user_only_when_the_pods_user_is_root(mode, own, user):
 
 
 @BOTH
-def test_jobset_is_valid_after_injection_and_defaulting(mode):
-    """Ordinary ones at least."""
-    obj = injected(jobset(job("a"), job("b", parallelism=4, backoffLimit=0), mode=mode))
-    obj = json_patch(obj, default_jobset(obj))
-
-    assert validate_create(obj) == []
-    assert job_of(obj, 1)["completionMode"] == "Indexed"
-
-
-@BOTH
 def test_agent_is_not_injected_twice(mode):
     """A JobSet may be copied from a cluster, agent included."""
     obj = injected(jobset(mode=mode))
 
     assert inject(obj, image="test.invalid/other:2").patch == []
-
-
-@pytest.mark.parametrize("strategy", ["InPlaceRestart", "Recreate"])
-def test_nothing_is_injected_without_the_annotation(strategy):
-    """It is off by default."""
-    injection = inject(jobset(mode=None, strategy=strategy), image=IMAGE)
-
-    assert (injection.patch, injection.problems) == ([], [])
 
 
 COUNTS = [
@@ -264,17 +243,6 @@ def test_fields_of_the_user_are_kept():
     assert [each["name"] for each in obj["initContainers"]] == ["download", "jobset-agent"]
     volumes = pod_of(injected(supervisor(job(pod=pod))))["volumes"]
     assert [each["name"] for each in volumes] == ["data", "jobset-agent"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "kept"), [(None, "Never"), ("Never", "Never"), ("OnFailure", "OnFailure")]
-)
-def test_restart_policy_of_the_worker_is_kept(policy, kept):
-    """It applies to exit codes that no rule names; the rule that restarts the pod is added."""
-    (worker,) = pod_of(injected(jobset(worker_with(restartPolicy=policy))))["containers"]
-
-    assert worker["restartPolicy"] == kept
-    assert [rule["action"] for rule in worker["restartPolicyRules"]] == ["RestartAllContainers"]
 
 
 TWO = [WORKER, {"name": "logs", "image": "l"}]
@@ -478,20 +446,6 @@ def test_jobset_is_refused_when_the_manager_has_no_image():
 
     assert "--agent-image" in problem.message
     assert inject(injected(jobset()), image="").problems == []
-
-
-def test_all_errors_are_reported_together():
-    """One request is enough to learn all of them."""
-    obj = supervisor(worker_with(command=[], livenessProbe={}), job("b", containers=TWO))
-
-    assert len(inject(obj, image=IMAGE).problems) == 3
-
-
-def test_exit_code_of_the_rule_is_that_of_the_agent():
-    """So that the rule restarts the pod."""
-    assert agent_settings.DEFAULT_EXIT_CODE == injection_pods.RESTART_EXIT_CODE
-    assert agent_settings.DEFAULT_BARRIER_PATH == "/barrier-is-lifted"
-    assert injection_pods.RESTART_EXIT_CODE not in injection_pods.HARMLESS_EXIT_CODES
 
 
 JSON = st.recursive(

@@ -11,7 +11,6 @@ from jobsetpy.api.jobset import RestartCause
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal, reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, sign_of
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
@@ -22,6 +21,7 @@ from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     parse_first,
     parse_progress,
 )
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.transition import cause_of
 from support.jobsets import replicated_job
 from support.restarts import epoch_plans
@@ -226,7 +226,7 @@ def test_cause_is_shown_as_the_supervisor_reported_it(end, step, reason, text, c
     assert restarting(done) == [("True", reason, message)]
     assert [event.message for event in done.status.events] == [message]
     assert done.status.status.restart_history[-1].cause == cause
-    assert done.begun.cause.condition_reason == reason
+    assert done.measured.begun.cause.condition_reason == reason
     assert done.status.status.in_place_restart.restarts == 1
 
 
@@ -245,7 +245,7 @@ def test_cause_is_in_the_only_write_when_all_pods_come_together():
     done = plan(jobset(), {2: 4}, notes=Observations(opened=(2, 99.0), reported=FAILED))
 
     assert done.status.status.restart_history[-1].cause.exit_code == 7
-    assert done.begun.cause.sign is FailureSignal.WORKER_FAILED
+    assert done.measured.begun.cause.sign is FailureSignal.WORKER_FAILED
 
 
 # ---- restarts without progress -------------------------------------------------------------------
@@ -443,13 +443,13 @@ def test_lost_steps_of_a_restart_are_known_after_the_next_run():
     restart = {"kind": "InPlace", "number": 3, "outcome": "Completed", "liftMillis": 30, **phases}
     record = {"highestStep": 57}
     of = jobset(3, 3, inPlaceRestart=record, restartHistory=[restart])
-    run = plan(of, {4: 4}, notes=notes).run
+    run = plan(of, {4: 4}, notes=notes).measured.run
 
     assert (run.lost_steps, run.first_step_s) == (17, 3.45)
     # The run before had another epoch, or followed no restart.
     for other in (jobset(4, 4, inPlaceRestart=record), jobset(1, 1, inPlaceRestart=record)):
         epoch = other.status.synced_epoch + 1
-        run = plan(other, {epoch: 4}, notes=notes).run
+        run = plan(other, {epoch: 4}, notes=notes).measured.run
         assert (run.lost_steps, run.first_step_s) == (None, None)
 
 
@@ -473,7 +473,7 @@ def test_run_ends_with_the_decision_when_a_restart_is_requested():
     of, notes = jobset(notes={REQUEST: "now"}), Observations(opened=(1, 99.0))
     memory = plan(of, {1: 4}, notes=notes, memory=memory, seconds=160.0).memory
 
-    assert (memory.ran_from, memory.ran_until) == (100.0, 160.0)
+    assert (memory.run.ran_from, memory.run.ran_until) == (100.0, 160.0)
 
 
 RUN = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)}
@@ -482,7 +482,7 @@ RUN = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)}
 @pytest.mark.parametrize("ended", ["opened", "together"])
 def test_time_is_accounted_by_activity(ended):
     """A run and the restart after it: starting, repeated steps, new steps, restarting."""
-    spent = plan_after_run(**RUN, highest=30, ended=ended).run.spent
+    spent = plan_after_run(**RUN, highest=30, ended=ended).measured.run.spent
     again = 50 * 19 / 49
     assert spent == pytest.approx(
         {"starting": 10, "repeating": again, "training": 50 - again, "restarting": 4}
@@ -501,7 +501,7 @@ def test_time_is_accounted_by_activity(ended):
 )
 def test_all_of_a_run_is_accounted_for(known, expected):
     """Even if it had few steps."""
-    spent = plan_after_run(**RUN | known).run.spent
+    spent = plan_after_run(**RUN | known).measured.run.spent
     assert (spent["starting"], spent["repeating"], spent["training"]) == expected
 
 
@@ -510,7 +510,7 @@ def test_all_of_a_run_is_accounted_for(known, expected):
 )
 def test_time_is_not_accounted_when_too_little_is_known(unknown):
     """No number is better than a wrong one."""
-    assert plan_after_run(**RUN | unknown).run.spent == {}
+    assert plan_after_run(**RUN | unknown).measured.run.spent == {}
 
 
 # ---- on request ----------------------------------------------------------------------------------

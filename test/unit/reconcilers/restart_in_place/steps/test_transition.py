@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import RestartCause
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import (
     RESTARTING,
     START,
@@ -68,7 +68,7 @@ class TestHistory:
 
         assert (one.cause.reason, one.cause.exit_code) == ("ContainerFailed", 7)
         assert (one.detection_millis, one.outcome) == (1000, "Completed")
-        assert plan.begun.cause.container.exit_code == 7
+        assert plan.measured.begun.cause.container.exit_code == 7
 
     def test_record_has_phases_when_the_restart_does_not_count(self):
         """They are measured as those of any other restart."""
@@ -145,6 +145,6 @@ class TestHistory:
 
         assert plan.status.patch["deprecatedEpoch"] == 1
         assert plan.status.status.in_place_restart.uncounted_epochs == 1
-        assert not plan.begun.charge.restarts
+        assert not plan.measured.begun.charge.restarts
         assert (one.kind, one.counted) == ("InPlace", False)
         assert (one.cause.reason, one.cause.job) == ("JobRemade", "j")

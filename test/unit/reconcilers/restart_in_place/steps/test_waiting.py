@@ -6,9 +6,10 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.history.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
+from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from support.restarts.epoch_plans import STALLED, at, condition, job, jobset, observed, pod, stored
 
 
@@ -45,24 +46,25 @@ class TestStalls:
         text = "1 of 4 pods has not come to epoch 2 for more than 60 s: pod 'a' (at epoch 1)"
         events = [(event.reason, event.message) for event in stalled.status.events]
 
-        assert (first.status, first.memory.missing, first.memory.stalled) == (None, 1, False)
+        assert (first.status, first.memory.waiting.missing, first.memory.waiting.stalled) == (
+            None,
+            1,
+            False,
+        )
         assert condition(stalled, STALLED) == [("True", text)]
         assert events == [(keys.BARRIER_STALLED_CONDITION, text)]
-        assert (stalled.memory.missing, stalled.memory.stalled) == (1, True)
+        assert (stalled.memory.waiting.missing, stalled.memory.waiting.stalled) == (1, True)
         assert later.status.events == ()
         assert "job 'j' is missing 4 pods" in condition(later, STALLED)[0][1]
 
     def test_time_starts_again_when_the_barrier_lifts(self):
         """All pods have come."""
-        memory = EpochState(
-            uid="js-uid", waiting_since=0.0, look_at=9.0, stall_reported=2, missing=1, stalled=True
-        )
+        waiting = Waiting(since=0.0, look_at=9.0, stall_reported=2, missing=1, stalled=True)
+        memory = EpochState(uid="js-uid", waiting=waiting)
         plan = plan_epochs(observed(jobset(1, 1), {2: 4}), memory, at(100))
-        after = plan.memory
 
         assert plan.status.patch["syncedEpoch"] == 2
-        assert (after.waiting_since, after.stall_reported) == (None, 0)
-        assert (after.missing, after.stalled) == (0, False)
+        assert plan.memory.waiting == Waiting()
 
 
 class TestMissingMembers:
@@ -118,7 +120,7 @@ class TestMissingMembers:
 
     def test_plan_is_needed_when_pods_begin_or_cease_to_be_missing(self):
         """In between a timer is enough."""
-        counts, known = Histogram({1: 3}), EpochState(lacking_since=1.0)
+        counts, known = Histogram({1: 3}), EpochState(waiting=Waiting(lacking_since=1.0))
 
         assert needs_plan(jobset(), counts, EpochState())
         assert not needs_plan(jobset(), counts, known)

@@ -1,19 +1,14 @@
 """Detection of agents in the pods of a JobSet that restarts in place, and of their restart rules."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.validation.agents import has_agent, warnings
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 
-REPOSITORY = Path(__file__).resolve().parents[5]
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
 AGENT, RULES = f"{POD}.initContainers[0]", f"{POD}.initContainers[0].restartPolicyRules"
 SHOWN = 256
@@ -229,19 +224,6 @@ def test_warning_is_returned_when_a_pod_failure_policy_names_no_container(policy
     assert all(field.endswith("rules[0].onExitCodes.containerName") for field, _ in found)
 
 
-def test_longest_warnings_are_not_cut():
-    """With many ReplicatedJobs and containers, and names of maximum length."""
-    name = "n" * 63
-    stranger = {"name": name, "restartPolicy": "Always", "restartPolicyRules": [rule("In", 42)]}
-    action = {**GOOD, "restartPolicyRules": [rule("NotIn", 0, action="A" * 99)] * 20}
-    for init in (stranger, action, {**GOOD, "env": NEEDED, "restartPolicyRules": [rule("In", 7)]}):
-        (job,) = jobset({"initContainers": [{"name": "a"}] * 20 + [init]})["spec"]["replicatedJobs"]
-        obj = jobset({})
-        obj["spec"]["replicatedJobs"] = [{"name": "x"}] * 1000 + [job]
-
-        assert warned(obj)
-
-
 REFUSED = {
     "code": (sidecar(env=exit_code("43"), restartPolicyRules=[rule("In", 42)]), RULES, "ends with 43"),
     "harmless code": (sidecar(env=exit_code("1")), RULES, "ends with 1"),
@@ -287,27 +269,6 @@ def test_exit_code_is_not_checked_when_its_value_is_unknown(value):
     variable = {"name": "RESTART_POD_IN_PLACE_EXIT_CODE", "value": value, "valueFrom": {}}
 
     assert validate_create(jobset(sidecar(env=[*NEEDED, variable]))) == []
-
-
-def manifests(*patterns: str) -> list[Path]:
-    found = [path for pattern in patterns for path in sorted(REPOSITORY.glob(pattern))]
-    assert found
-    return found
-
-
-SHIPPED = manifests("examples/in-place-restart/*.yaml", "config/samples/in_place*.yaml")
-STORIES = manifests("test/e2e/kep467/*.yaml")
-
-
-@pytest.mark.parametrize("path", [*SHIPPED, *STORIES], ids=lambda path: path.stem)
-def test_shipped_manifests_are_accepted(path):
-    """Ours without a warning, KEP-467's stories with one about their rule."""
-    obj = inject(yaml.safe_load(path.read_text()), image="test.invalid/agent:1").jobset
-    for at, failure_rule in enumerate(obj["spec"]["failurePolicy"].get("rules", ())):
-        failure_rule.setdefault("name", f"rule{at}")  # as defaulting has it
-
-    assert validate_create(obj) == []
-    assert [field for field, _ in warned(obj)] == ([RULES] if path in STORIES else [])
 
 
 LIMITED = {"name": "scratch", "emptyDir": {"sizeLimit": "5Mi"}}
