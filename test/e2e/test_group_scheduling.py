@@ -23,9 +23,7 @@ from support.restarts.scenario import (
     managed,
     pod_log_folders,
     restart_once,
-    restart_supervised_once,
     run_gang,
-    supervised_jobset,
 )
 
 pytestmark = [
@@ -177,16 +175,6 @@ async def test_startup_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
         await stage.runs("all", *names)
 
 
-async def test_pods_outside_the_startup_group_start_by_themselves(stage):
-    """Story 2: the auxiliary pod starts while the workers wait."""
-    pods = await stage.runs("some", "auxiliary-0-0")
-    assert barrier(pods["auxiliary-0-0"]) == {}
-    await stage.waits("some", "workers-0-0")
-    await stage.set_label("test/some")
-
-    await stage.runs("some", "auxiliary-0-0", "workers-0-0", "more-0-0")
-
-
 @pytest.mark.parametrize("name", ["watch", "mount"])
 async def test_startup_group_fails_when_it_waits_too_long(stage, name):
     """Barriers report the progress of the group, and the failure policy is applied."""
@@ -226,40 +214,6 @@ async def test_commands_start_together_when_the_barrier_is_in_the_supervisor(sta
     pods = await stage.runs("within", *names)
     assert {"supervisor"} == {p["metadata"]["annotations"][keys.GROUP_HELD] for p in pods.values()}
     await eventually(lambda: printed() == ["started"] * 3, WATCHED_S)
-
-
-async def test_pods_without_a_token_wait_for_the_mount(stage):
-    """As in the KEP; a change of the pods makes the kubelet sync them immediately."""
-    await stage.create("volume", job("a", **NO_TOKEN), job("b", 1, late="test/volume", **NO_TOKEN))
-    names = ("a-0-0", "a-0-1", "b-0-0")
-    waiting = await stage.waits("volume", *names[:2])
-    await stage.set_label("test/volume")
-
-    async def released():
-        config_map = await stage.client.get(ConfigMap, NAMESPACE, "volume-group-scheduling")
-        return "started" in (config_map.data or {})
-
-    await eventually(released, LIMIT_S, poll_s=0.2)
-    for key in names[:2]:
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{waiting[key]['metadata']['name']}"
-        await send(stage.client, "PATCH", path, {"metadata": {"annotations": {"sync": "now"}}})
-    await stage.runs("volume", *names)
-
-
-async def test_supervised_workers_restart_without_the_startup_barrier(stage, node_cluster):
-    """The startup barrier runs before the supervisor, and not again at a restart."""
-    jobset = supervised_jobset("group-supervised", 2)
-    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": LONG_S}
-    async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
-        restart = await restart_supervised_once(timeline, 2, "worker started")
-        pods = await stage.pods("group-supervised")
-
-    assert restart.recreated == 0
-    assert restart.seconds < patience.scaled(10)
-    for pod in pods.values():
-        statuses = pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"]
-        assert keys.GROUP_INIT_CONTAINER in {each["name"] for each in statuses}
-        assert {each["restartCount"] for each in statuses} == {0}
 
 
 async def test_restarts_in_place_pass_the_open_startup_barrier(stage, node_cluster):

@@ -38,38 +38,6 @@ async def test_admitted_jobset_runs_and_returns_its_quota(tenant):
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
 
 
-async def test_jobset_waits_when_the_quota_suffices_for_another_one_only(tenant):
-    """The second one waits without running Jobs, and follows."""
-    flavor = await tenant.pool("pool")
-    await tenant.queue((flavor, {"cpu": 2}))
-    await tenant.create(jobset("one", replicated_job(pods=2)))
-    await tenant.until_runs("one", 2)
-    await tenant.create(jobset("two", replicated_job(pods=2)))
-    await tenant.until_workload("two", "QuotaReserved", "False")
-    await tenant.until_suspended("two")
-
-    await tenant.nodes.finish(tenant.namespace, "one-")
-    await tenant.until_condition("one", "Completed")
-    await tenant.until_runs("two", 2)
-    await tenant.nodes.finish(tenant.namespace, "two-")
-    await tenant.until_condition("two", "Completed")
-
-
-async def test_waiting_jobset_is_deleted(tenant):
-    """No object of it remains, in the cluster or in the queue."""
-    flavor = await tenant.pool("pool")
-    await tenant.queue((flavor, {"cpu": 1}))
-    await tenant.create(jobset("js", replicated_job(pods=2)))
-    await tenant.until_workload("js", "QuotaReserved", "False")
-    await tenant.until_suspended("js")
-    await tenant.delete("js")
-
-    async def gone():
-        return not (await tenant.jobs("js") or await tenant.workload("js"))
-
-    await tenant.until(gone, "Jobs and workload to go")
-
-
 async def test_resized_jobset_is_admitted_again(tenant):
     """Kueue suspends it and counts again, and it runs at its new size; too large a size waits."""
     flavor = await tenant.pool("pool")
@@ -87,18 +55,6 @@ async def test_resized_jobset_is_admitted_again(tenant):
     await tenant.until_runs("js", 4, old=second)
     await tenant.until_used(cpu="4")
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
-
-
-async def test_jobset_of_another_manager_is_ignored(tenant):
-    """Kueue may dispatch a JobSet to another cluster: no object is created here."""
-    flavor = await tenant.pool("pool")
-    await tenant.queue((flavor, {"cpu": 4}))
-    await tenant.create(jobset("far", managedBy="kueue.x-k8s.io/multikueue"))
-    await tenant.create(jobset("near"))
-    await tenant.until_runs("near", 1)
-    await tenant.until_workload("far", "Admitted")
-    assert await tenant.jobs("far") == []
-    assert "conditions" not in (await tenant.jobset("far")).get("status", {})
 
 
 async def test_queue_without_memory_admits_an_injected_agent(tenant):

@@ -6,8 +6,7 @@ import pytest
 import pytest_asyncio
 
 from jobsetpy.api import keys
-from jobsetpy.api.core import Node, Pod
-from support import patience
+from jobsetpy.api.core import Pod
 from support.cluster.install import CONFIG
 from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.coscheduling.gangs import set_scheduler
@@ -148,42 +147,6 @@ async def test_group_is_preempted_during_a_restart_in_place(tenant, kubectl, mod
     await workers.kill_one()
     assert await workers.run(2) == second
     assert not condition(await tenant.jobset("low"), "Failed")
-
-
-async def test_group_restarts_when_its_startup_times_out(tenant, client):
-    """As without a queue: its Jobs are recreated, and start when there is a node."""
-    late = tenant.label("late")
-    flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
-    await tenant.queue((flavor, {"cpu": 1}))
-    jobs = [real_job(tenant, "a", 1), real_job(tenant, "b", 1, nodeSelector={late: "yes"})]
-    config = {"timeoutAfterSeconds": round(min(patience.scaled(15), 60))}
-    policy = {"maxRestarts": 100}
-    await tenant.create(jobset("js", *jobs, groupSchedulingConfig=config, failurePolicy=policy))
-
-    async def restarted():
-        return (await tenant.jobset("js")).get("status", {}).get("restarts", 0) >= 1
-
-    await tenant.until(restarted, "a restart", 120)
-    await client.merge_patch(Node, "", "node-1", {"metadata": {"labels": {late: "yes"}}})
-    await Workers(tenant, "js", supervised=False).run(2)
-    await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
-    await tenant.until_used(cpu="20m")
-
-
-async def test_group_starts_together_at_each_admission(tenant):
-    """No worker runs before all pods have started, at the first and at the second admission."""
-    flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
-    await tenant.queue((flavor, {"cpu": 1}))
-    jobs = real_job(tenant, "a"), real_job(tenant, "b", 1)
-    await tenant.create(jobset("js", *jobs, groupSchedulingConfig={}))
-    workers = Workers(tenant, "js", supervised=False)
-    await workers.run(3)
-    await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
-    await tenant.activate("js", on=False)
-    await tenant.until_suspended("js")
-    await tenant.activate("js", on=True)
-    await workers.run(3)
-    await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
 
 
 @pytest.mark.parametrize("start", ["true", "false"])

@@ -6,25 +6,6 @@ from support.others.marks import client_marks
 pytestmark = client_marks()
 
 
-async def test_preempted_jobset_runs_again(tenant):
-    """One of higher priority takes its quota; when that has ended it runs again and completes."""
-    flavor = await tenant.pool("pool")
-    low, high = await tenant.priority("low", 1), await tenant.priority("high", 2)
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    await tenant.queue((flavor, {"cpu": 2}), preemption=preemption)
-    await tenant.create(jobset("low", replicated_job(replicas=2), priority=low))
-    first = await tenant.until_runs("low", 2)
-
-    await tenant.create(jobset("high", replicated_job(pods=2), priority=high))
-    await tenant.until_suspended("low")
-    await tenant.until_runs("high", 2)
-    await tenant.nodes.finish(tenant.namespace, "high-")
-    await tenant.until_runs("low", 2, old=first)
-    await tenant.nodes.finish(tenant.namespace, "low-")
-    await tenant.until_condition("low", "Completed")
-    assert (await tenant.jobset("low"))["status"].get("restarts", 0) == 0
-
-
 async def test_flavor_is_replaced_at_the_next_admission(tenant):
     """On nodes with another label and taint; selectors of the first flavor are removed."""
     flavors = [await tenant.pool("here"), await tenant.pool("there")]

@@ -71,18 +71,6 @@ async def exclusive_and_sliced(tenant, cpu):
     return made.headers.get("warning", ""), block
 
 
-async def test_exclusive_jobs_run_in_the_domains_of_kueue_when_each_has_capacity_for_one(tenant):
-    """Both agree: followers are placed with their leader, where Kueue has placed that."""
-    warning, block = await exclusive_and_sliced(tenant, cpu=2)
-    assert "Kueue chooses nodes without regard to the annotation" in warning
-    assert f"podset-slice-required-topology: {block}, with podset-slice-size" in warning
-    pods = await tenant.until_runs("js", 4)
-    nodes = {pod["metadata"]["name"].rpartition("-")[0]: pod["spec"]["nodeName"] for pod in pods}
-    assert nodes["js-w-0-0"] == nodes["js-w-0-1"]
-    assert nodes["js-w-1-0"] == nodes["js-w-1-1"]
-    assert nodes["js-w-0-0"] != nodes["js-w-1-0"]
-
-
 async def test_exclusive_job_waits_when_kueue_gives_it_the_domain_of_another(tenant):
     """The warning is right: the scheduler reports the reason, and no two Jobs share a domain.
 

@@ -29,7 +29,6 @@ from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
 pytestmark = client_marks(timeout_s=400)
 
 LIMIT_S = 90.0
-ATTEMPT = {"fieldPath": f"metadata.labels['{keys.RESTART_ATTEMPT}']"}
 
 
 class Project:
@@ -141,31 +140,6 @@ async def test_every_runtime_trains(project):
         assert jobset.status.restarts == 0
 
 
-async def test_trainer_starts_after_its_initializers(project):
-    """Its pods are created when both initializers have succeeded."""
-    steps = ("dataset-initializer", "model-initializer")
-    mount = {"volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
-    script = ["sh", "-c", 'test -n "$STORAGE_URI"; sleep 1']
-    jobs = [
-        replicated_job(step, step, containers=[container(step, command=script, **mount)])
-        for step in steps
-    ]
-    for job in jobs:
-        volume = {"name": "initializer", "emptyDir": {}}
-        job["template"]["spec"]["template"]["spec"]["volumes"] = [volume]
-    needs = [{"name": step, "status": "Complete"} for step in steps]
-    await project.runtime(runtime(*jobs, replicated_job(dependsOn=needs)))
-    uri = {"storageUri": "hf://a/b"}
-    await project.train(train_job("t", initializer={"dataset": uri, "model": uri}, nodes=2))
-    assert (await project.ends("t"))[0] == "Complete"
-    made = {}
-    for pod in (await project.pods("t")).values():
-        step = pod.metadata.labels[keys.REPLICATED_JOB_NAME]
-        made.setdefault(step, []).append(pod.metadata.creation_timestamp)
-    assert sorted(made) == ["dataset-initializer", "model-initializer", "node"]
-    assert min(made["node"]) > max(made[step][0] for step in steps)
-
-
 async def test_trainjob_is_suspended_and_resumed(project):
     """By patches of the TrainJob; the resumed JobSet completes."""
     await project.runtime(runtime())
@@ -188,52 +162,6 @@ async def test_trainjob_is_suspended_and_resumed(project):
     await project.patch("t", suspend=False)
     assert (await project.ends("t"))[0] == "Complete"
     assert (await project.jobset("t")).status.restarts == 0
-
-
-async def test_failures_restarts_and_deadlines_end_trainjobs(project):
-    """One succeeds after a restart, one exceeds its restarts, one its deadline."""
-    failing = container(env=[{"name": "ATTEMPT", "valueFrom": {"fieldRef": ATTEMPT}}])
-    job = replicated_job(containers=[failing], job={"backoffLimit": 0})
-    await project.runtime(runtime(job, failurePolicy={"maxRestarts": 1}))
-    await project.train(train_job("heals", script='[ "$ATTEMPT" = 1 ]'))
-    await project.train(train_job("fails", script="exit 3"))
-    await project.train(train_job("late", script="sleep 600", activeDeadlineSeconds=4))
-    assert (await project.ends("heals"))[0] == "Complete"
-    assert (await project.ends("fails"))[0] == "Failed"
-    assert await project.ends("late") == ("Failed", "DeadlineExceeded")
-    for name, state in (("heals", "Completed"), ("fails", "Failed")):
-        status = (await project.jobset(name)).status
-        assert (status.restarts, status.terminal_state) == (1, state)
-
-    async def nothing_runs():
-        return not await project.pods("late")
-
-    await patience.eventually(nothing_runs, LIMIT_S, poll_s=0.2)
-
-
-async def test_trainjob_restarts_in_place(project):
-    """With an annotation of the runtime's template: no pod is recreated."""
-    await project.agent_account()
-    metadata = {"annotations": {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}}
-    job = replicated_job(job={"completionMode": "Indexed"})
-    job["template"]["spec"]["template"]["spec"]["serviceAccountName"] = "jobset-agent"
-    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
-    await project.runtime(runtime(job, metadata=metadata, failurePolicy=policy))
-    script = f"{WORKER_SCRIPT} # {project.namespace}"
-    await project.train(train_job("t", script=script, nodes=2))
-    before = await project.running("t", 2)
-
-    async def synced(epoch):
-        return (await project.jobset("t")).status.synced_epoch == epoch
-
-    await patience.eventually(lambda: synced(1), LIMIT_S, poll_s=0.1)
-    await kill_worker(next(iter(before.values())), script, supervised=True)
-    await patience.eventually(lambda: synced(2), LIMIT_S, poll_s=0.1)
-    after = await project.running("t", 2)
-    assert uids(before) == uids(after)
-    status = (await project.jobset("t")).status
-    assert (status.restarts, status.in_place_restart.restarts) == (0, 1)
-    assert not {"Complete", "Failed"} & set(await project.conditions("t"))
 
 
 async def test_example_runtime_keeps_its_promise(project):

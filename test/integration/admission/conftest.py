@@ -12,7 +12,6 @@ from jobsetpy.admission._handlers import StoredAccount
 from jobsetpy.api import keys
 from jobsetpy.api.core import Namespace
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from support.admission.admission_kit import Api, jobset
@@ -25,7 +24,6 @@ from support.patience import eventually
 NAMESPACE = "jobset-system"
 LABEL = {"jobsetpy.test/webhooks": "yes"}
 LABEL_PLATFORM = {"jobsetpy.test/webhooks": "platform"}
-LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -89,20 +87,6 @@ async def namespace(shared_client):
 async def module_namespace(shared_client):
     """A namespace of the module's own."""
     return await make_namespace(shared_client, LABEL)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def namespace_gates_off(shared_client, webhooks):
-    """A namespace for whose JobSets all feature gates are off.
-
-    The certificates are those of ``webhooks``: the Secret is shared, as among replicas.
-    """
-    off = Features.from_gates({"AllAlpha": False})
-    served = serving_webhooks(
-        shared_client, shared_client, LABEL_GATES_OFF, "-gates-off", features=off
-    )
-    async with served:
-        yield await make_namespace(shared_client, LABEL_GATES_OFF)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -54,17 +54,6 @@ async def test_defaults_are_stored(api):
     }
 
 
-async def test_given_values_are_not_replaced_by_defaults(api):
-    """Nothing that a user wrote is changed, zero included."""
-    body = jobset(
-        job(replicas=0, spec={"completionMode": "NonIndexed"}, pod={"restartPolicy": "Never"})
-    )
-    (stored,) = (await api.create(body))["spec"]["replicatedJobs"]
-    assert stored["replicas"] == 0
-    assert stored["template"]["spec"]["completionMode"] == "NonIndexed"
-    assert stored["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-
-
 CLAIM = {"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
 MOUNT = {"containers": [{"name": "c", "image": "i", "volumeMounts": [{"name": "d", "mountPath": "/d"}]}]}  # fmt: skip
 
@@ -85,13 +74,6 @@ async def test_refusal_has_a_cause_for_each_problem(api):
         ("FieldValueInvalid", "spec.managedBy"),
         ("FieldValueInvalid", "spec.replicatedJobs[0].groupName"),
     ]
-
-
-async def test_jobset_can_be_suspended_and_resumed(api):
-    """Both changes are always allowed."""
-    stored = await api.create(jobset())
-    stored = await api.change(stored, True, "spec", "suspend")
-    await api.change(stored, False, "spec", "suspend")
 
 
 @pytest.mark.parametrize(

@@ -130,41 +130,6 @@ async def test_jobset_is_unchanged_when_its_manifest_is_applied_server_side_agai
         assert again["metadata"]["generation"] == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("way", ["replace", "merge"])
-async def test_jobset_is_resized_by_its_manifest(api, mode, way):
-    """A changed count in the manifest resizes the JobSet and keeps the agent."""
-    stored = await api.create(manifest(mode))
-    changed = manifest(mode)
-    job_of(changed)["parallelism"] = 6
-    again = await getattr(api, way)(changed, stored)
-
-    assert (job_of(again)["parallelism"], job_of(again)["completions"]) == (6, 6)
-    assert job_of(again)["template"] == job_of(stored)["template"]
-
-
-@pytest.mark.parametrize("way", ["replace", "merge"])
-async def test_change_of_the_worker_is_refused(api, way):
-    """Templates are immutable, and so is the annotation for the agent."""
-    stored = await api.create(manifest("supervisor"))
-    changed = manifest("supervisor")
-    job_of(changed)["template"]["spec"]["containers"][0]["image"] = "test.invalid/train:2"
-    with pytest.raises(InvalidError, match="immutable"):
-        await getattr(api, way)(changed, stored)
-    with pytest.raises(InvalidError, match="is added when a JobSet is created"):
-        await getattr(api, way)(manifest("sidecar"), stored)
-
-
-async def test_jobset_is_suspended_and_resumed(api):
-    """Whole objects and small patches of controllers are accepted."""
-    stored = await api.create(manifest("sidecar"))
-    stored = await api.replace({**stored, "spec": {**stored["spec"], "suspend": True}}, stored)
-    body = {"metadata": {"name": "train"}, "spec": {"suspend": False}}
-    again = await api.merge(body, stored)
-
-    assert job_of(again) == job_of(stored)
-
-
 async def test_refusal_names_the_field_and_the_remedy(api):
     """Field and remedy reach the user."""
     body = manifest("supervisor")
@@ -279,10 +244,3 @@ async def test_spares_come_on_top_once_when_a_manifest_is_sent_again(api, way):
     job_of(body).update(parallelism=6, completions=6)
     with pytest.raises(InvalidError, match="cannot change"):
         await getattr(api, way)(body, stored)
-
-
-async def test_misspelt_annotation_is_refused_when_it_is_ours(api):
-    """With the name that was probably meant; stored ones remain writable."""
-    wrong = f"{keys.IN_PLACE_HANG_ANNOTATION[:-1]}"
-    with pytest.raises(InvalidError, match=f"did you mean {keys.IN_PLACE_HANG_ANNOTATION}"):
-        await api.apply(manifest("supervisor", **{wrong: "5"}))

@@ -7,8 +7,7 @@ import yaml
 
 from jobsetpy.app.config import configuration
 from jobsetpy.app.config.settings import Configuration
-from jobsetpy.reconcilers.rules.features import gate_names
-from support.cluster.chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
+from support.cluster.chart_kit import CHART, EVERYTHING
 
 pytestmark = pytest.mark.cluster  # for Helm, which is installed with the cluster's programs
 
@@ -32,12 +31,6 @@ def parsed(rendered):
     made = configuration.parse(text)
     assert configuration.validate(made) == []
     return made
-
-
-@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
-def test_lint_has_no_finding(offline, values):
-    """``helm lint --strict`` accepts the chart."""
-    assert "0 chart(s) failed" in offline.ok("lint", "--strict", str(CHART), values=values)
 
 
 def test_values_reach_the_pods(offline):
@@ -167,41 +160,6 @@ def test_cert_manager_issues_the_certificates(everything):
         }
 
 
-def test_cert_manager_issues_the_coschedulers_certificates(everything):
-    """Both sides mount them, and the second scheduler has the client name that is allowed."""
-    made = {name: item for (kind, name), item in everything.items() if kind == "Deployment"}
-    secrets = {}
-    for name in ("jobset-coscheduler", "jobset-coscheduler-scheduler"):
-        pod = made[name]["spec"]["template"]["spec"]
-        (secrets[name],) = (
-            each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each
-        )
-        assert pod["nodeSelector"] == {"a": "b"}
-    certificates = {
-        item["spec"]["secretName"]: item["spec"]
-        for (kind, _), item in everything.items()
-        if kind == "Certificate"
-    }
-    serving = certificates[secrets["jobset-coscheduler"]]
-    client = certificates[secrets["jobset-coscheduler-scheduler"]]
-    assert serving["dnsNames"] == ["jobset-coscheduler.jobset-system.svc"]
-    (container,) = made["jobset-coscheduler"]["spec"]["template"]["spec"]["containers"]
-    assert f"--client-name={client['commonName']}" in container["args"]
-    assert "--cert-dir=/etc/coscheduler" in container["args"]
-    assert not {name for kind, name in everything if kind == "Secret"}
-    (scheduler,) = made["jobset-coscheduler-scheduler"]["spec"]["template"]["spec"]["containers"]
-    reference = scheduler["image"]
-    assert reference.startswith("images.test.invalid:5000/kube-scheduler:v1.")
-
-
-def test_issuer_of_the_user_is_used(offline):
-    """No other issuer is created."""
-    issuer = {"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"}
-    rendered = offline.render({"certManager": {"enable": True, "issuerRef": issuer}})
-    assert {kind for kind, _ in rendered} & {"Issuer"} == set()
-    assert rendered["Certificate", "jobset-serving-cert"]["spec"]["issuerRef"] == issuer
-
-
 def test_prometheus_may_read_the_metrics(offline, everything):
     """Its monitors select the metrics' Services only, and verify the certificate if possible."""
     for name, service in (
@@ -229,27 +187,6 @@ def test_prometheus_may_read_the_metrics(offline, everything):
     own = offline.render({"prometheus": {"enable": True}})
     (endpoint,) = own["ServiceMonitor", "jobset-metrics-service-monitor"]["spec"]["endpoints"]
     assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}
-
-
-BUDGET = ("PodDisruptionBudget", "jobset-controller-pdb")
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"enabled": True}, {"minAvailable": 1}),
-        ({"enabled": True, "minAvailable": 0}, {"minAvailable": 0}),
-        ({"enabled": True, "minAvailable": "50%"}, {"minAvailable": "50%"}),
-        ({"enabled": True, "minAvailable": 2, "maxUnavailable": 1}, {"maxUnavailable": 1}),
-        ({"enabled": True, "maxUnavailable": 0}, {"maxUnavailable": 0}),
-    ],
-)
-def test_disruption_budget_has_the_given_limit(offline, values, expected):
-    """``maxUnavailable`` takes precedence over ``minAvailable``, 0 included."""
-    spec = offline.render({"controller": {"podDisruptionBudget": values}})[BUDGET]["spec"]
-    assert expected == {
-        key: value for key, value in spec.items() if key.endswith(("Available", "Unavailable"))
-    }
 
 
 def test_parts_can_be_omitted(offline):
@@ -332,21 +269,6 @@ def test_names_are_valid_for_any_release(offline, release, values, prefix):
             assert service["namespace"] == "elsewhere"
 
 
-def test_labels_of_selectors_take_precedence(offline):
-    """Common labels cannot replace labels that selectors use."""
-    rendered = offline.render({"commonLabels": {"app.kubernetes.io/name": "x", "a": "b"}})
-    for document in rendered.values():
-        assert document["metadata"]["labels"]["app.kubernetes.io/name"] == "jobset"
-        assert document["metadata"]["labels"]["a"] == "b"
-
-
-def test_flow_schema_uses_the_priority_level_of_the_release(everything):
-    """The schema refers to the release's own priority level."""
-    spec = everything["FlowSchema", "jobset-agents"]["spec"]
-    assert spec["priorityLevelConfiguration"]["name"] == "jobset-agents"
-    assert ("PriorityLevelConfiguration", "jobset-agents") in everything
-
-
 REFUSED = [
     ({"controller": {"replicas": "two"}}, "/controller/replicas"),
     ({"controller": {"replica": 2}}, "'replica' not allowed"),
@@ -409,42 +331,6 @@ def test_policy_is_refused_when_the_cluster_is_older(offline):
     assert "kind: MutatingAdmissionPolicy\n" in offline.ok(*words, "v1.36.0-gke.1", values=values)
 
 
-def test_monitor_is_refused_when_the_cluster_has_no_operator(offline):
-    """Rendering fails if the cluster does not have the kind."""
-    values = {"prometheus": {"enable": True}}
-    message = offline.refused("template", "r", str(CHART), values=values)
-    assert "prometheus.enable: the cluster does not have the kind ServiceMonitor" in message
-    assert offline.ok("template", "r", str(CHART), "--api-versions", SERVICE_MONITOR, values=values)
-
-
-def test_notes_say_what_to_do(offline):
-    """They name the objects of this release, and only what applies to its values."""
-    render = ("install", "gangs", str(CHART), "-n", "there", "--dry-run=client")
-    notes = offline.ok(*render).split("NOTES:")[1]
-    assert "kubectl rollout status -n there deployment/gangs-jobset-controller" in notes
-    assert "agent.namespaces" in notes
-    assert "cert-manager" not in notes
-    values = {"certManager": {"enable": True}, "agent": {"namespaces": ["default"]}}
-    notes = offline.ok(*render, values=values).split("NOTES:")[1]
-    assert "gangs-jobset-webhook-serving-cert" in notes
-    assert "coscheduler" not in notes
-    assert "agent.namespaces" not in notes
-    notes = offline.ok(*render, values={"coscheduler": {"enable": True}}).split("NOTES:")[1]
-    assert "https://gangs-jobset-coscheduler.there.svc:9443/ext" in notes
-    assert "Secret gangs-jobset-coscheduler-client-cert" in notes
-    assert "JobSets do not use the coscheduler" not in notes
-    values = {"coscheduler": {"enable": True}, "coscheduling": {"backend": "labels"}}
-    notes = offline.ok(*render, values=values).split("NOTES:")[1]
-    assert "JobSets do not use the coscheduler" in notes
-    values = {
-        "coscheduler": {"enable": True, "mode": "second-scheduler"},
-        "coscheduling": {"backend": "coscheduler"},
-    }
-    notes = offline.ok(*render, values=values).split("NOTES:")[1]
-    assert '"schedulerName: gangs-jobset-coscheduler"' in notes
-    assert "do not use" not in notes
-
-
 # -- the schema --------------------------------------------------------------------------------------
 
 
@@ -473,19 +359,6 @@ def test_schema_has_the_values_and_no_others():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert disagreements(schema, schema, values) == []
-
-
-def test_schema_has_the_feature_gates():
-    """All gates are values, and removed ones are not."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    gates = schema["properties"]["featureGates"]["properties"]
-    assert gates.keys() == {*gate_names(), "AllAlpha", "AllBeta", "TLSOptions"}
-    about = next(
-        line
-        for line in (CHART / "values.yaml").read_text().splitlines()
-        if "Feature gates by name" in line
-    )
-    assert all(f"`{name}`" in about for name in gate_names())
 
 
 def test_release_is_limited_to_its_namespaces(offline):

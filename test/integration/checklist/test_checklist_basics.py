@@ -14,14 +14,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 DONE = ((RB, {"succeeded": 3}), (RA, {"succeeded": 1}))
 
 
-async def test_case_01_suspend_is_accepted(js):
-    """A running JobSet may be suspended."""
-    await js.started()
-    await js.suspend(on=True)
-
-    assert (await js.read(JobSet, NAME))["spec"]["suspend"] is True
-
-
 async def test_case_02_creates_every_job(js):
     """A new JobSet controls one Job for each replica of each ReplicatedJob."""
     jobset = await js.create(standard_jobset())
@@ -33,15 +25,6 @@ async def test_case_02_creates_every_job(js):
     assert {(owner["uid"], owner["controller"]) for (owner,) in owners} == {
         (jobset["metadata"]["uid"], True)
     }
-
-
-async def test_case_03_all_jobs_complete(js):
-    """The JobSet completes when all its Jobs have completed."""
-    await js.started()
-    await js.complete(*ALL)
-    await js.until_completed()
-
-    await js.until_counters(*DONE)
 
 
 @pytest.mark.parametrize("labels", [{}, {keys.JOBSET_NAME: NAME}], ids=["unlabelled", "labelled"])
@@ -65,20 +48,6 @@ async def test_case_04_ignores_a_job_of_another_uid(js, labels):
     assert not await js.events("InvalidChildJob")
 
 
-async def test_case_05_stays_active_when_one_job_runs(js):
-    """With one Job still running, the JobSet stays active and counts that Job as ready."""
-    await js.started()
-    await js.complete(A0, B0, B1)
-    await js.ready(B2)
-    await js.stays_active()
-
-    assert await js.counters() == [
-        (RB, {"succeeded": 2, "ready": 1, "active": 1}),
-        (RA, {"succeeded": 1}),
-    ]
-    await js.rests()
-
-
 async def test_case_06_one_service_and_completion(js):
     """DNS names need exactly one headless Service, which does not prevent completion."""
     await js.started()
@@ -93,42 +62,6 @@ async def test_case_06_one_service_and_completion(js):
     await js.until_completed()
 
 
-async def test_case_07_first_run_succeeds(js):
-    """A JobSet with a failure policy completes in its first run, without a restart."""
-    await js.started(standard_jobset().failure_policy(max_restarts=1))
-    await js.complete(*ALL)
-    await js.until_completed()
-
-    assert await js.restarts() == (0, 0)
-    assert await js.services() == [NAME]
-
-
-async def test_case_08_first_run_fails(js):
-    """Without a failure policy one failed Job fails the JobSet; the message names the Job."""
-    await js.started()
-    await js.fail(B1)
-    await js.until_failed("FailedJobs")
-
-    (condition,) = (await js.status())["conditions"]
-    assert condition["message"] == (
-        f"jobset failed due to one or more job failures (first failed job: {B1})"
-    )
-
-
-async def test_case_09_service_is_recreated(js):
-    """A Service that was deleted is created again."""
-    await js.started()
-    await js.settled()
-    old = (await js.read(Service, NAME))["metadata"]["uid"]
-    await js.client.delete(Service, js.namespace, NAME)
-
-    async def another() -> None:
-        services = await js.read_all(Service)
-        assert [service["metadata"]["uid"] != old for service in services.values()] == [True]
-
-    await js.until(another)
-
-
 async def test_case_10_service_has_a_generated_name(js):
     """The Service has the JobSet's name, even if the API server generated it."""
     body = standard_jobset().build()
@@ -138,17 +71,6 @@ async def test_case_10_service_has_a_generated_name(js):
 
     assert name.startswith("made-up-")
     assert await js.services() == [name]
-
-
-async def test_case_11_coordinator(js):
-    """Every Job and pod template has the coordinator's address, as label and annotation."""
-    await js.started(standard_jobset().coordinator(RA))
-
-    address = f"{A0}-0.{NAME}"
-    for job in (await js.read_all(Job)).values():
-        for metadata in (job["metadata"], job["spec"]["template"]["metadata"]):
-            assert metadata["labels"][keys.COORDINATOR] == address
-            assert metadata["annotations"][keys.COORDINATOR] == address
 
 
 async def test_case_45_counters_of_success(js):
@@ -164,15 +86,6 @@ async def test_case_45_counters_of_success(js):
         assert await js.counters() == expected
 
     await js.until_completed()
-
-
-async def test_case_46_counters_of_readiness(js):
-    """Jobs that are ready are counted as ready and as active."""
-    await js.started()
-    await js.ready(*ALL)
-    await js.settled()
-
-    assert await js.counters() == [(RB, {"ready": 3, "active": 3}), (RA, {"ready": 1, "active": 1})]
 
 
 async def test_case_12_job_cannot_be_created(js):

@@ -100,39 +100,6 @@ async def test_case_58_retained_claim_is_used_again(js):
     assert (await js.read(PersistentVolumeClaim, f"results-{NAME}"))["metadata"]["uid"] == before
 
 
-async def test_case_59_claims_of_a_suspended_jobset(js):
-    """Claims are created while the JobSet is suspended, so that volumes exist when it runs."""
-    await js.create(mounting_jobset(claim_policy("data", "Delete")).suspend())
-
-    async def claimed() -> None:
-        assert await js.claims() == [f"data-{NAME}"]
-
-    await js.until(claimed)
-    await js.until_suspended_jobs(A0)
-
-
-async def test_case_60_another_manager(js):
-    """A JobSet of another controller gets no Job, no Service and no status."""
-    await js.create(standard_jobset().managed_by("example.com/other-controller"))
-    await js.settled()
-
-    assert await js.job_names() == []
-    assert await js.services() == []
-    status = await js.status()
-    assert not {"conditions", "replicatedJobsStatus", "restarts"} & status.keys()
-
-
-async def test_case_61_resume_of_another_manager(js):
-    """Resuming such a JobSet has no effect in this controller either."""
-    await js.create(standard_jobset().managed_by("example.com/other-controller").suspend())
-    await js.settled()
-    assert await js.job_names() == []
-
-    await js.suspend(on=False)
-    await js.settled()
-    assert await js.job_names() == []
-
-
 async def test_case_62_status_of_another_manager(js):
     """A status that another controller wrote is not changed."""
     await js.create(standard_jobset().managed_by("example.com/other-controller"))

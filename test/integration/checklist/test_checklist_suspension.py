@@ -101,29 +101,6 @@ async def test_case_43_placed_while_suspended(js):
     await js.until_counters((RB, {"succeeded": 3}), (RA, {"succeeded": 1}))
 
 
-async def test_case_43_placed_after_a_first_run(js):
-    """Beyond the case: Jobs that have run are placed again, too; a second time changes nothing.
-
-    Some API servers refuse changes of a Job's template after its start, so its start time is removed.
-    """
-    await js.started()
-    await js.ready(*ALL)
-    for _ in range(2):
-        await js.suspend(on=True)
-        await js.until_suspended_jobs(*ALL)
-        await confirm_suspension(js)
-        await js.replace_templates(place)
-        await js.settled()
-        await js.suspend(on=False)
-        await js.until_suspended_jobs()
-        await check_placed(js)
-        for job in (await js.read_all(Job)).values():
-            assert "startTime" not in job["status"]
-
-    await js.until_condition("Suspended", "False", "ResumeJobs")
-    assert await js.restarts() == (0, 0)
-
-
 def policy(namespace, operations):
     """A policy of a platform that adds a label and a toleration to Jobs, and its binding."""
     group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
@@ -190,42 +167,6 @@ async def test_fields_that_a_policy_adds_stay_when_jobs_are_resumed(js, operatio
             assert [each["key"] for each in template["spec"]["tolerations"]] == ["platform"]
             assert template["spec"]["nodeSelector"] == {f"{pool}.test/x": "y"}
     await js.rests()
-
-
-async def test_case_44_running_jobs_are_suspended(js):
-    """Suspending a running JobSet suspends all its Jobs, and deletes none."""
-    await js.started()
-    await js.ready(*ALL)
-    before = {job["metadata"]["uid"] for job in (await js.read_all(Job)).values()}
-    await js.suspend(on=True)
-    await js.until_suspended_jobs(*ALL)
-    await js.until_condition("Suspended", "True", "SuspendedJobs")
-
-    assert before == {job["metadata"]["uid"] for job in (await js.read_all(Job)).values()}
-
-
-@pytest.mark.parametrize(
-    "order",
-    [pytest.param("InOrder", id="case-47-in-order"), pytest.param("AnyOrder", id="case-48-any")],
-)
-async def test_suspended_jobs_are_created_together(js, order):
-    """All Jobs of a suspended JobSet are created immediately, with any startup policy."""
-    await created_suspended(js, standard_jobset().startup_policy(order))
-    await js.settled()
-
-    assert await js.counters() == list(SUSPENDED)
-    assert await js.condition("StartupPolicyInProgress") is None
-
-
-async def test_case_49_any_order_resumed(js):
-    """``AnyOrder`` resumes all Jobs immediately."""
-    await created_suspended(js)
-    await js.suspend(on=False)
-    await js.until_suspended_jobs()
-    await js.settled()
-
-    assert await js.counters() == list(RUNNING)
-    assert await js.condition("Suspended") == ("False", "ResumeJobs")
 
 
 async def test_case_50_in_order_resumed(js):

@@ -102,83 +102,6 @@ async def test_recreated_group_waits_again(place):
     await place.is_released(2)
 
 
-async def test_recreated_job_waits_alone(place):
-    """The pods of the other Jobs continue, and count."""
-    rules = [{"name": "one", "action": "RestartJob"}]
-    await place.create(
-        replicated_job("w", 2, 2), failurePolicy={"maxRestarts": 2, "rules": rules}, config={}
-    )
-    names = ("w-0-0", "w-0-1", "w-1-0", "w-1-1")
-    before = await place.has_pods(*names)
-    await place.start(*before.values())
-    await place.is_released(1)
-    await place.fail(before["w-1-0"])
-
-    async def recreated():
-        pods = await place.pods()
-        attempts = {n: p["metadata"]["annotations"][keys.GROUP_ATTEMPT] for n, p in pods.items()}
-        wanted = {"w-0-0": "1", "w-0-1": "1", "w-1-0": "2", "w-1-1": "2"}
-        return pods if attempts == wanted else None
-
-    pods = await eventually(recreated, 15)
-    await place.start(pods["w-1-0"])
-    await asyncio.sleep(0.3)
-    assert await place.value() == 1
-    await place.start(pods["w-1-1"])
-    await place.is_released(2)
-    assert pods["w-0-0"]["metadata"]["uid"] == before["w-0-0"]["metadata"]["uid"]
-
-
-async def test_resumed_group_waits_again(place):
-    """The Jobs remain when a JobSet is suspended; their pods do not."""
-    await place.create(replicated_job("w", 2), config={})
-    pods = await place.has_pods("w-0-0", "w-1-0", attempt=1)
-    await place.start(*pods.values())
-    await place.is_released(1)
-    await place.change({"spec": {"suspend": True}})
-    await place.has_pods()
-    await place.change({"spec": {"suspend": False}})
-    pods = await place.has_pods("w-0-0", "w-1-0", attempt=3)
-    await place.start(pods["w-0-0"])
-    await asyncio.sleep(0.3)
-    assert await place.value() == 1
-    await place.start(pods["w-1-0"])
-    await place.is_released(3)
-
-
-async def test_group_waits_for_added_pods_when_it_is_resized_before_its_release(place):
-    """Pods that are added after the release do not wait."""
-    await place.create(replicated_job("w", 1, 2), config={})
-    pods = await place.has_pods("w-0-0", "w-0-1")
-    await place.start(pods["w-0-0"])
-    await place.change({"spec": {"replicatedJobs": [replicated_job("w", 1, 3)]}})
-    pods = await place.has_pods("w-0-0", "w-0-1", "w-0-2", attempt=1)
-    await place.start(pods["w-0-1"])
-    await asyncio.sleep(0.3)
-    assert await place.value() is None
-    await place.start(pods["w-0-2"])
-    await place.is_released(1)
-    await place.change({"spec": {"replicatedJobs": [replicated_job("w", 1, 4)]}})
-    await place.has_pods("w-0-0", "w-0-1", "w-0-2", "w-0-3", attempt=1)
-
-
-async def test_deleted_config_map_is_recreated(place):
-    """With its value, since the group has started."""
-    await place.create(replicated_job("w"), config={})
-    pods = await place.has_pods("w-0-0")
-    await place.start(*pods.values())
-    await place.is_released(1)
-    before = await place.config_map()
-    await place.client.delete(ConfigMap, place.namespace, MAP)
-
-    async def is_recreated():
-        found = await place.config_map()
-        return found is not None and found.metadata.uid != before.metadata.uid
-
-    await eventually(is_recreated, 10)
-    await place.is_released(1)
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -191,13 +114,6 @@ async def test_invalid_group_is_refused(place, spec, message):
     """By the webhook or the CRD."""
     with pytest.raises(InvalidError, match=message):
         await place.create(replicated_job("w"), replicated_job("x"), **spec)
-
-
-async def test_configuration_is_immutable(place):
-    """Like the other policies."""
-    await place.create(replicated_job("w"), suspend=True)
-    with pytest.raises(InvalidError, match="immutable"):
-        await place.change({"spec": {"groupSchedulingConfig": {"timeoutAfterSeconds": 301}}})
 
 
 async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):

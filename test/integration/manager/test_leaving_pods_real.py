@@ -6,26 +6,18 @@ The manager is a process of its own with its own rights; kubelets and agents are
 import asyncio
 import contextlib
 import functools
-import re
 import signal
-import time
 import uuid
-from datetime import datetime
 
 import pytest
 
 from jobsetpy import aio
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
-from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.cluster.json_api import exchange, send
-from support.cluster.manager_process import manager_process
-from support.cluster.objects import jobset, replicated_job
+from support.cluster.json_api import send
 from support.cluster.pod_status import now
-from support.restarts.played_group import ENDED, NODE, PlayedGroup, managed_group
-from support.soak.soak_managers import CONFIGURATION
+from support.restarts.played_group import NODE, managed_group
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -100,31 +92,6 @@ async def test_pod_of_another_jobset_is_replaced_immediately_when_requested(
         assert max(seconds) < patience.scaled(8), seconds
 
 
-async def test_deleted_pod_of_another_jobset_is_counted_when_nothing_is_requested(group):
-    """As without the manager: the Job controller replaces it, with a growing back-off."""
-    settings = {"spec": {"failurePolicy": {"maxRestarts": 3}}, "job": {"backoffLimit": 6}}
-    async with group(**settings) as (one, _):
-        one.code = 143
-        await one.delete(one.there(1)[0])
-
-        async def counted():
-            return (await one.job()).status.failed == 1
-
-        assert await patience.eventually(counted, 30)
-
-
-async def test_suspension_completes_no_index_when_workers_exit_with_0(group, client, namespace):
-    """After a quick suspension the barrier lifts for all pods, however their workers ended."""
-    async with group() as (one, _):
-        for suspend in (True, False):
-            body = {"spec": {"suspend": suspend}}
-            await client.merge_patch(JobSet, namespace, NAME, body)
-            await asyncio.sleep(0.8)
-        await one.at(2, 4)
-
-        assert counts(await one.job()) == (0, "", 0)
-
-
 async def test_restarted_manager_handles_pods_that_are_already_leaving(group):
     """No state is needed: the leaving pod is in the cache of the next manager."""
     async with group() as (one, manager):
@@ -135,29 +102,6 @@ async def test_restarted_manager_handles_pods_that_are_already_leaving(group):
         await one.at(2, 4, timeout_s=90)
 
         assert counts(await one.job()) == (0, "", 0)
-
-
-async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(group, tmp_path):
-    """The next leader has seen the leaving pod in its cache, the only trace of it."""
-    configuration = tmp_path / "configuration.yaml"
-    configuration.write_text(CONFIGURATION.format(namespace="jobset-system", lease_s=6, renew_s=4))
-    arguments = ("--config", str(configuration))
-    async with (
-        group(*arguments) as (one, leader),
-        manager_process(leader.kubeconfig, tmp_path / "second.log", *arguments),
-    ):
-        await leader.kill()
-        name = one.there(1)[0]
-        await one.delete(name)
-
-        async def counted():
-            return (await one.job()).status.completed_indexes == "0" and name not in one.pods
-
-        assert await patience.eventually(counted, 20)
-        await one.complete(4, 90)
-
-        assert counts(await one.job()) == (0, "", 0)
-        assert max(one.most.values()) == 1
 
 
 async def test_job_is_recreated_when_it_has_counted_a_leaving_pod(group):
@@ -284,16 +228,6 @@ async def test_pod_on_a_lost_node_is_replaced_after_the_deadline(group, client, 
         assert counts(await one.job())[:2] == (0, "")
 
 
-async def test_pod_failure_policy_applies_to_leaving_pods(group):
-    """A rule that fails the Job for a leaving pod still fails it."""
-    rule = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}}
-    job = {"podFailurePolicy": {"rules": [rule]}}
-    async with group(job=job, max_restarts=0) as (one, _):
-        one.code = 143
-        await one.delete(one.there(1)[0])
-        await one.reaches_condition("Failed")
-
-
 async def test_failed_pod_is_replaced_immediately_each_time(group):
     """The manager creates the successor; the back-off of the Job controller doubles each time."""
     async with group() as (one, _):
@@ -310,54 +244,6 @@ async def test_failed_pod_is_replaced_immediately_each_time(group):
         print(f"failure to a running replacement: {seconds}")
         assert max(seconds) < patience.scaled(4), seconds
         assert await patience.eventually(counted, 20)
-        assert max(one.most.values()) == 1
-
-
-@pytest.mark.parametrize("code", [0, 143])
-async def test_successor_that_leaves_is_replaced_by_a_pod_of_another_name(group, code):
-    """Its failed predecessor still exists, and the Job controller's back-off is due to that one."""
-    async with group() as (one, _):
-        one.code = code
-        first = one.there(1)[0]
-        index = one.pods[first].metadata.annotations.completion_index
-        await one.fail(first)
-        await one.at(2, 4)
-        seconds = []
-        for epoch in range(2, 5):
-            (name,) = (
-                name
-                for name in one.there(epoch)
-                if one.pods[name].metadata.annotations.completion_index == index
-            )
-            known = set(one.ready_at)
-            at = await one.delete(name)
-            seconds.append(round(await one.replacement(known, at), 2))
-            await one.at(epoch + 1, 4)
-
-        print(f"deletion of a successor to a running replacement, exit code {code}: {seconds}")
-        assert max(seconds) < patience.scaled(5), seconds
-        assert (one.reused, max(one.most.values())) == (set(), 1)
-
-
-async def test_job_that_resumes_in_a_backoff_has_its_pods_immediately(group, client, namespace):
-    """The Job controller waits for 80 s after the fourth failure, even if the Job is resumed."""
-    async with group() as (one, _):
-        for epoch in range(1, 5):
-            await one.fail(one.there(epoch)[0])
-            await one.at(epoch + 1, 4)
-        await client.merge_patch(JobSet, namespace, NAME, {"spec": {"suspend": True}})
-
-        async def none_left():
-            return not any(pod.status.phase not in ENDED for pod in one.pods.values())
-
-        assert await patience.eventually(none_left, 30)
-        at = time.monotonic()
-        await client.merge_patch(JobSet, namespace, NAME, {"spec": {"suspend": False}})
-        await one.complete(4, 60)
-
-        seconds = time.monotonic() - at
-        print(f"resumption to a complete group: {seconds:.2f} s")
-        assert seconds < patience.scaled(6)
         assert max(one.most.values()) == 1
 
 
@@ -390,47 +276,6 @@ async def test_successor_is_the_pod_that_the_job_controller_creates(group, clien
 
         assert made == expected
         assert (none, failures) == ("0", "1")
-
-
-async def test_refused_successor_is_created_when_the_quota_allows_it(group, client, namespace):
-    """The condition ``PodsRefused`` has the API server's reason."""
-    async with group() as (one, _):
-        quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}}
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-        await send(client, "POST", path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-
-        async def known():
-            status = (await send(client, "GET", f"{path}/few"))["status"]
-            return status.get("used", {}).get("pods") == "4"
-
-        assert await patience.eventually(known, 30)
-        await one.fail(one.there(1)[0])
-        await one.reaches_condition("PodsRefused", "exceeded quota", seconds=60)
-        await exchange(client, "DELETE", f"{path}/few")
-        await one.at(2, 4, timeout_s=90)
-        assert max(one.most.values()) == 1
-
-
-async def test_restarted_manager_replaces_pods_that_failed_meanwhile(group):
-    """Failed pods and deleted ones, while the Job controller waits for both."""
-    async with group() as (one, manager):
-        await manager.kill()
-        known = set(one.ready_at)
-        first, second, third, _ = one.there(1)
-        for name in (first, second, third):
-            await one.fail(name)
-
-        async def counted():
-            return (await one.job()).status.failed == 3
-
-        assert await patience.eventually(counted, 30)
-        await one.delete(second)  # no trace of it is left: the Job waits for 40 s
-        await manager.start()
-        seconds = await one.replacement(known, time.monotonic())
-        await one.at(2, 4, timeout_s=30)
-
-        print(f"start of the manager to a running replacement: {seconds:.2f} s")
-        assert max(one.most.values()) == 1
 
 
 async def test_two_pods_of_one_index_never_run_together(group, cluster, client, namespace):
@@ -470,72 +315,3 @@ async def test_two_pods_of_one_index_never_run_together(group, cluster, client, 
             )
 
         assert one.doubled == []
-
-
-async def test_back_off_of_the_job_controller_is_reported_with_its_end(group, client, namespace):
-    """A pod that fails without being deleted is counted; the next one is created at that time."""
-    flags = ("--in-place-restart-stalled-after", "2s", "--in-place-restart-replace-pods=false")
-    async with group(*flags) as (one, _):
-        for failures, delay in ((1, 10), (2, 20)):
-            known = set(one.ready_at)
-            at = await one.fail(one.there(failures)[0])
-            counted = f"counts {failures} failed pod"
-            message = (await one.reaches_condition("BarrierStalled", counted)).message
-            found = re.search(rf"creates no pod before (\S+), {delay} s after", message)
-            assert found, message
-            until = datetime.fromisoformat(found[1])
-            await one.replacement(known, at, 60)
-            (new,) = one.ready_at.keys() - known
-            created = (await client.get(Pod, namespace, new)).metadata.creation_timestamp
-            print(f"failure {failures}: reported {until}, created {created}")
-            assert -2 <= (created - until).total_seconds() <= patience.scaled(3)
-            await one.at(failures + 1, 4)
-
-
-@pytest.mark.parametrize("choice", ["Continue", "Recreate"])
-async def test_failure_after_a_success_restarts_what_the_user_has_chosen(group, choice):
-    """The other workers alone in place, or all Jobs, so that every rank runs again."""
-    chosen = {keys.AFTER_SUCCESS_ANNOTATION: choice}
-    async with group(annotations=chosen) as (one, _):
-        first, *_, last = one.there(1)
-        await one.fail(first, code=0)
-
-        async def counted():
-            return (await one.job()).status.succeeded == 1
-
-        assert await patience.eventually(counted, 30)
-        await one.fail(last)
-        all_again = choice == "Recreate"
-        status = await one.at(2, 4 if all_again else 3)
-        restart = status.restart_history[-1]
-
-        assert (status.restarts, restart.counted) == (int(all_again), True)
-        assert restart.kind == ("Recreate" if all_again else "InPlace")
-
-
-async def test_pods_of_other_strategies_are_counted_as_before(group, client, namespace):
-    """Pods of a JobSet that is recreated are handled by the Job controller alone."""
-    async with group() as (one, _):
-        container = {"name": "worker", "image": "test.invalid/worker:1"}
-        pod = {"restartPolicy": "Never", "nodeName": "played-group", "containers": [container]}
-        # Otherwise the Job controller may count the pod as failed before it ends.
-        job = {"completionMode": "Indexed", "podReplacementPolicy": "Failed"}
-        body = jobset("plain", replicated_job(pod, 2, **job))
-        plain = PlayedGroup(client, namespace, "plain")
-        async with plain.playing():
-            await client.create(JobSet, namespace, body)
-            await patience.eventually(lambda: _ready(plain, 2), 30)
-            await plain.delete(min(plain.pods))
-
-            async def counted():
-                jobs = (await client.list_page(Job, namespace)).items
-                return any(
-                    job.status.succeeded for job in jobs if job.metadata.name.startswith("plain")
-                )
-
-            assert await patience.eventually(counted, 30)
-        await one.at(1, 4)
-
-
-async def _ready(played, count):
-    return len(played.ready_at) == count

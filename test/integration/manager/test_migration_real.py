@@ -320,35 +320,6 @@ async def test_jobset_continues_when_it_is_taken_over_and_handed_back(life, phas
     assert (await life.read())["status"].get("restarts", 0) == restarts
 
 
-async def test_suspended_jobset_is_resumed_when_it_was_taken_over(life):
-    """The Jobs of the other controller run; they are not recreated."""
-    await suspended(life)
-    before = await life.uids()
-    await life.manager.start()
-    patch = {"spec": {"suspend": False}}
-    await life.client.merge_patch(JobSet, life.namespace, NAME, patch)
-    await life.until(
-        lambda jobset, jobs: (
-            not any(job["spec"]["suspend"] for job in jobs.values())
-            and not holds(jobset, "Suspended")
-        ),
-        "all Jobs to be resumed",
-    )
-    assert await life.uids() == before
-
-
-async def test_finished_jobset_is_deleted_when_its_time_to_live_has_passed(life):
-    """The time starts with the other controller's condition, not with the migration."""
-    stored = await life.go_creates(ttlSecondsAfterFinished=3600)
-    await life.go_adds(stored, "a/0", "b/0", "b/1")
-    text = "jobset completed successfully"
-    done = condition("Completed", "True", "AllJobsCompleted", text, ago_s=3590)
-    await life.go_reports(done, terminalState="Completed")
-    await life.manager.start()
-    stored = StoredJobSet(life.client, life.namespace, NAME)
-    await patience.eventually(stored.is_gone, LIMIT_S)
-
-
 async def test_finished_jobset_is_deleted_when_another_controller_manages_it(life):
     """Its Jobs are left alone until then."""
     stored = await life.go_creates(ttlSecondsAfterFinished=8, managedBy="example.com/other")
@@ -361,17 +332,3 @@ async def test_finished_jobset_is_deleted_when_another_controller_manages_it(lif
     await life.go_reports(condition("Completed", "True", "AllJobsCompleted", text))
     stored = StoredJobSet(life.client, life.namespace, NAME)
     await patience.eventually(stored.is_gone, LIMIT_S)
-
-
-async def test_finished_jobset_stays_when_its_time_to_live_has_not_passed(life):
-    """The manager reads the time of the other controller's condition."""
-    stored = await life.go_creates(ttlSecondsAfterFinished=3600)
-    await life.go_adds(stored, "a/0")
-    text = "jobset completed successfully"
-    done = condition("Completed", "True", "AllJobsCompleted", text, ago_s=60)
-    await life.go_reports(done, terminalState="Completed")
-    await life.manager.start()
-    await life.settled()
-    stored = await life.read()
-    assert "deletionTimestamp" not in stored["metadata"]
-    assert stored["status"]["terminalState"] == "Completed"

@@ -17,7 +17,7 @@ from jobsetpy.serving.webhook_certificates import (
     ValidatingConfiguration,
 )
 from support.cluster.account import account_kubeconfig
-from support.cluster.install import ROOT, apply_object, create_namespace
+from support.cluster.install import ROOT, apply_object
 from support.cluster.manager_process import ProgramProcess, configured, free_port
 from support.patience import eventually
 
@@ -118,51 +118,6 @@ async def test_memcached_is_deployed_reported_and_repaired(client, namespace, ex
 
     await eventually(gone, WAIT_S)
     assert not await addresses()
-
-
-async def test_shared_configuration_is_copied(client, namespace, example, run):
-    """Copies follow the labels of namespaces and the originals."""
-    module = example("shared_configuration")
-    await apply_object(client, crd_of(module.SharedConfiguration))
-    team = f"{namespace}-team"
-    await create_namespace(client, team)
-    metadata = {"name": "ca", "labels": {"example.com/shared": "original"}}
-    for cls, value in ((rt.ConfigMap, "1"), (rt.Secret, "MQ==")):
-        await client.create(cls, namespace, {"metadata": metadata, "data": {"x": value}})
-    selector = {"matchExpressions": [{"key": namespace, "operator": "Exists"}]}
-    spec = {"originals": namespace, "namespaces": selector}
-    await run("shared_configuration")
-    config = {"metadata": {"name": namespace}, "spec": spec}
-    await client.create(module.SharedConfiguration, "", config)
-    try:
-
-        async def copies():
-            both = [await found(client, cls, team, "ca") for cls in (rt.ConfigMap, rt.Secret)]
-            return [each and each.data["x"] for each in both]
-
-        def become(*expected):
-            async def right():
-                return await copies() == [*expected]
-
-            return eventually(right, WAIT_S)
-
-        def label(value):
-            body = {"metadata": {"labels": {namespace: value}}}
-            return client.merge_patch(rt.Namespace, "", team, body)
-
-        assert await copies() == [None, None]
-        await label("yes")
-        await become("1", "MQ==")
-        await client.merge_patch(rt.ConfigMap, namespace, "ca", {"data": {"x": "2"}})
-        await become("2", "MQ==")
-        await client.merge_patch(rt.ConfigMap, team, "ca", {"data": {"x": "mine"}})
-        await become("2", "MQ==")
-        await client.delete(rt.Secret, namespace, "ca")
-        await become("2", None)
-        await label(None)
-        await become(None, None)
-    finally:
-        await client.delete(module.SharedConfiguration, "", namespace)
 
 
 async def test_standby_replica_of_pod_ttl_takes_over(client, namespace, example, run, tmp_path):

@@ -81,15 +81,6 @@ async def test_group_restarts_once_when_a_worker_fails(gang):
         assert one.fleet.history == [(0, 0), (1, 0), (1, 1), (2, 1)]
 
 
-async def test_group_restarts_once_when_two_workers_fail(gang):
-    """Failures close together cause one restart."""
-    async with gang() as one:
-        one.fleet.fail(one.pods[0])
-        one.fleet.fail(one.pods[-1])
-        await one.running(2)
-        await one.check_one_restart(2)
-
-
 @pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.3])
 async def test_restart_completes_when_the_api_server_crashes(gang, cluster, moment_s):
     """The restart continues when the API server is back."""

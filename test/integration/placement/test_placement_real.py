@@ -6,8 +6,7 @@ Nodes have no kubelets: pods are bound and stay. The test sets the phases of pod
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.api.core import Node, Pod
-from support.cluster.json_api import send
+from jobsetpy.api.core import Pod
 from support.cluster.racks import kill, set_phase
 from support.patience import eventually
 
@@ -58,26 +57,6 @@ async def _is(awaitable, value) -> bool:
     return await awaitable == value
 
 
-async def test_restarted_jobs_are_placed_again(place):
-    """All Jobs of a JobSet that restarts are alone again, and no creation is refused."""
-    refused = await place.site.rejections()
-    await place.racks(*"abc")
-    await place.create("js", 3, 3, job_spec={"backoffLimit": 0}, failurePolicy={"maxRestarts": 1})
-    await place.placed(jobs=3, pods=3)
-    first = {pod["metadata"]["uid"] for pod in await place.pods()}
-    victim = (await place.pods())[0]["metadata"]["name"]
-    await set_phase(place.site.admin, place.name, victim, "Failed")
-
-    async def restarted() -> bool:
-        pods = await place.pods()
-        return len(pods) == 9 and not first & {pod["metadata"]["uid"] for pod in pods}
-
-    await eventually(restarted, LIMIT_S, poll_s=0.1)
-    await place.placed(jobs=3, pods=3)
-    assert (await place.stored("js").status())["restarts"] == 1
-    assert await place.site.rejections() == refused
-
-
 async def end(admin, namespace: str, name: str) -> None:
     """Fail a pod and delete it without delay, as the Job controller notices it."""
     await set_phase(admin, namespace, name, "Failed")
@@ -109,24 +88,6 @@ async def test_next_leader_takes_the_place_of_a_deleted_one(place):
     await eventually(lambda: another(second), LIMIT_S, poll_s=0.1)
     assert await place.placed(jobs=1, pods=4) == racks
     assert followers < {pod["metadata"]["uid"] for pod in await place.pods()}
-
-
-async def test_followers_are_released_by_a_manager_that_starts_later(place):
-    """Leaders were bound while no manager ran."""
-    await place.create("js", 2, 3)
-    await eventually(lambda: _is(place.held(), 4), LIMIT_S, poll_s=0.1)
-    await place.site.stop()
-    try:
-        await place.racks("a", "b")
-
-        async def bound() -> bool:
-            return all(leader["spec"].get("nodeName") for leader in await place.leaders())
-
-        await eventually(bound, LIMIT_S, poll_s=0.1)
-        assert await place.held() == 4
-    finally:
-        await place.site.start()
-    await place.placed(jobs=2, pods=3)
 
 
 async def test_misplaced_followers_are_repaired(place):
@@ -164,29 +125,6 @@ async def test_misplaced_followers_are_repaired(place):
     assert site.requests["apply pods/status"] + site.requests["patch pods/status"] >= 6
 
 
-async def test_jobs_of_two_priorities_may_share_a_rack(place):
-    """Placement is exclusive within a priority."""
-    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    name = f"{place.name}-high"
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-    await send(place.site.admin, "POST", path, {**body, "metadata": {"name": name}})
-    await place.racks("a")
-    await place.create("low", 1, 3)
-    racks = await place.placed(jobs=1, pods=3)
-    await place.create("high", 2, 3, pod_spec={"priorityClassName": name})
-
-    async def one_placed_one_waits() -> bool:
-        leaders = await place.leaders("high")
-        bound = [leader for leader in leaders if leader["spec"].get("nodeName")]
-        return (len(leaders), len(bound), await place.held("high")) == (2, 1, 2)
-
-    await eventually(one_placed_one_waits, LIMIT_S, poll_s=0.1)
-    first = next(leader for leader in await place.leaders("high") if "nodeName" in leader["spec"])
-    assert first["metadata"]["labels"][keys.PRIORITY_LABEL] == "1000"
-    assert first["spec"]["nodeName"].startswith(next(iter(racks.values())))
-    assert len(await place.pods("low")) == 3
-
-
 async def test_follower_is_placed_when_its_leader_has_succeeded(place):
     """The Job completes, although no pod with index 0 will run again."""
     admin = place.site.admin
@@ -205,56 +143,6 @@ async def test_follower_is_placed_when_its_leader_has_succeeded(place):
     for pod in await place.pods():
         await set_phase(admin, place.name, pod["metadata"]["name"], "Succeeded")
     await place.stored("js").reaches_condition("Completed")
-
-
-async def test_pods_follow_the_node_selector_strategy(place):
-    """Pods run on the nodes that are reserved for their Job; the manager does not place them."""
-    site = place.site
-    before = dict(site.requests)
-    await place.racks("a", "b")
-    for number, rack in enumerate("ab"):
-        for node in range(2):
-            labels = {keys.NAMESPACED_JOB_LABEL: f"{place.name}_js-w-{number}"}
-            name = f"{place.name}-{rack}-{node}"
-            await site.admin.merge_patch(Node, "", name, {"metadata": {"labels": labels}})
-    await place.create("js", 2, 3, annotations={keys.NODE_SELECTOR_ANNOTATION: "true"})
-    racks = await place.placed(jobs=2, pods=3)
-    assert racks == {"js-w-0": f"{place.name}-a", "js-w-1": f"{place.name}-b"}
-    for pod in await place.pods():
-        assert "schedulingGates" not in pod["spec"]
-        assert place.key not in pod["spec"]["nodeSelector"]
-        assert "affinity" not in pod["spec"]
-    for verb in ("patch pods", "delete pods"):
-        assert site.requests[verb] == before.get(verb, 0)
-
-
-async def test_gates_of_users_stay(place):
-    """A pod with a gate of its user keeps that gate, and is placed in its leader's rack."""
-    gate = {"name": "example.test/quota"}
-    await place.racks("a", "b")
-    await place.create("js", 1, 3, pod_spec={"schedulingGates": [gate]})
-    await eventually(lambda: _is(place.held(), 2), LIMIT_S, poll_s=0.1)
-    (leader,) = await place.leaders()
-    nothing = {"spec": {"schedulingGates": None}}
-    name = leader["metadata"]["name"]
-    await place.site.admin.merge_patch(Pod, place.name, name, nothing)
-    await eventually(lambda: _is(place.held(), 0), LIMIT_S, poll_s=0.1)
-    followers = [pod for pod in await place.pods() if pod["metadata"]["name"] != name]
-    assert [pod["spec"]["schedulingGates"] for pod in followers] == [[gate], [gate]]
-    for pod in followers:
-        await place.site.admin.merge_patch(Pod, place.name, pod["metadata"]["name"], nothing)
-    await place.placed(jobs=1, pods=3)
-
-
-async def test_resumed_pods_are_placed_again(place):
-    """A suspended JobSet has no pods; when it is resumed, its pods are placed as at first."""
-    await place.create("js", 1, 3)
-    await eventually(lambda: _is(place.held(), 2), LIMIT_S, poll_s=0.1)
-    await place.stored("js").change({"spec": {"suspend": True}})
-    await eventually(lambda: _is(place.read(Pod.RESOURCE), []), LIMIT_S, poll_s=0.1)
-    await place.racks("a")
-    await place.stored("js").change({"spec": {"suspend": False}})
-    await place.placed(jobs=1, pods=3)
 
 
 class Spares:

@@ -9,20 +9,6 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 
 
-def test_keys_print_as_namespace_and_name():
-    """A key of a cluster-scoped object has no slash."""
-    assert str(meta.ObjectKey("ns", "a")) == "ns/a"
-    assert str(meta.ObjectKey("", "a")) == "a"
-
-
-def test_keys_are_values():
-    """Keys are hashable and sort by namespace first."""
-    keys = [meta.ObjectKey("b", "a"), meta.ObjectKey("a", "z"), meta.ObjectKey("a", "b")]
-
-    assert sorted(keys) == [keys[2], keys[1], keys[0]]
-    assert len({*keys, meta.ObjectKey("a", "b")}) == 3
-
-
 @pytest.mark.parametrize(
     ("cls", "arguments", "expected"),
     [
@@ -44,12 +30,6 @@ def test_rest_paths(cls, arguments, expected):
     assert cls.RESOURCE.path(**arguments) == expected
 
 
-def test_api_versions():
-    """The core group has no group part."""
-    assert Pod.RESOURCE.api_version == "v1"
-    assert JobSet.RESOURCE.api_version == "jobset.x-k8s.io/v1alpha2"
-
-
 def test_every_kind_and_slice_is_a_kube_object():
     """Complete and partial models of kinds satisfy the framework's protocol."""
     for obj in (JobSet(), Job(), ChildPod()):
@@ -61,14 +41,6 @@ def test_address_of_a_pod_has_the_name_that_the_api_server_gives_it():
     data = b'{"status": {"podIP": "10.0.0.1"}}'
 
     assert msgspec.json.decode(data, type=Pod).status.pod_ip == "10.0.0.1"
-
-
-def test_key_of_a_decoded_object():
-    """The key comes from the metadata."""
-    pod = msgspec.json.decode('{"metadata": {"name": "p", "namespace": "n"}}', type=ChildPod)
-
-    key = meta.ObjectKey("n", "p")
-    assert meta.key_of(pod) == meta.ObjectMeta(name="p", namespace="n").key == key
 
 
 def test_the_controller_is_the_owner_with_controller_true():

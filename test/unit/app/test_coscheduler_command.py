@@ -1,15 +1,12 @@
 """Settings of the coscheduler from flags and the configuration file."""
 
 import sys
-from pathlib import Path
 
-import attrs
 import pytest
 
 from jobsetpy.app import process, wiring
 from jobsetpy.app.config.settings import COSCHEDULER
 from jobsetpy.app.config.value_types import ConfigurationError
-from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from support.commands import run
 
@@ -18,11 +15,6 @@ from support.commands import run
 def made(read):
     """Return a function that makes settings of flags and the text of a file."""
     return lambda *flags, **text: wiring.coscheduler_settings(read(COSCHEDULER, *flags, **text))
-
-
-def test_defaults_are_those_of_the_settings_class(made):
-    """The table of settings and the settings class have the same defaults."""
-    assert attrs.evolve(made(), namespace="x") == CoschedulerSettings(namespace="x")
 
 
 def test_a_flag_overrides_the_file_and_the_file_the_default(made):
@@ -34,22 +26,6 @@ def test_a_flag_overrides_the_file_and_the_file_the_default(made):
     settings = made("--permit-timeout=1m", "--client-name=b", "--client-name=c", text=text)
     assert settings.limits == Limits(permit_s=60)
     assert settings.client_names == ("b", "c")
-
-
-def test_certificate_files_replace_the_own_certificates(made):
-    """Clients need a certificate of the folder's authority."""
-    assert made("--cert-dir=/certs").certificate_dir == Path("/certs")
-    assert made("--insecure-plain-http").plain_http
-
-
-def test_the_lease_differs_from_the_managers(read):
-    """The file may name another Lease."""
-
-    def name(**text):
-        return read(COSCHEDULER, **text)["leaderElection.resourceName"]
-
-    assert name() == "coscheduler.jobset.x-k8s.io"
-    assert name(text="leaderElection: {resourceName: mine}") == "mine"
 
 
 def test_the_rate_limit_is_higher_than_the_managers(read):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobsetpy.app import process, wiring
-from jobsetpy.app.config import flags, settings
+from jobsetpy.app import process
+from jobsetpy.app.config import settings
 from jobsetpy.app.main import _parser
 from jobsetpy.informers import Shard
 
@@ -25,21 +25,10 @@ def configured(tmp_path, text, *flags):
     return process.configured(options, settings.RUN)[1]
 
 
-def test_election_is_off_by_default(tmp_path):
-    """A controller on a developer's machine starts immediately."""
-    assert configured(tmp_path, "").leader_election is None
-
-
 def test_the_lease_is_named_after_the_controllers(tmp_path):
     """Programs without a configured Lease exclude neither each other nor JobSet's manager."""
     election = configured(tmp_path, FILE).leader_election
     assert (election.namespace, election.name) == ("team", "my-controllers-jobs-setup")
-
-
-def test_the_file_may_name_the_lease(tmp_path):
-    """The configured name is used."""
-    election = configured(tmp_path, FILE + "  resourceName: mine\n").leader_election
-    assert election.name == "mine"
 
 
 def test_several_namespaces(tmp_path):
@@ -61,13 +50,6 @@ def test_bad_namespaces_are_refused(capsys, command, flag):
     error = capsys.readouterr().err
     assert "is no namespace" in error
     assert "RFC 1123 label" in error
-
-
-def test_namespaces_of_the_manager():
-    """``--namespaces`` takes a list, and may be repeated."""
-    options = _parser(["manager"]).parse_args(["manager", "--namespaces", "a,b", "--namespaces=c"])
-    configuration = flags.read(options, settings.MANAGER)
-    assert wiring.manager_settings(configuration).namespaces == ("a", "b", "c")
 
 
 def test_each_shard_has_its_own_lease(tmp_path):

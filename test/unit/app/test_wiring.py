@@ -114,18 +114,6 @@ def test_election_is_on_by_default_in_a_pod(read, pod):
     assert made.identity == socket.gethostname()  # each elector appends a unique part
 
 
-def test_a_flag_overrides_the_elections_file(read, pod):
-    """The file sets times and names; the flag switches the election off."""
-    text = (
-        "leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s,"
-        " resourceName: n, resourceNamespace: ns, leaderElect: true}"
-    )
-    made = election_settings(read(MANAGER, text=text), namespace_file=pod)
-
-    assert (made.namespace, made.name, made.retry_period_s) == ("ns", "n", 5.0)
-    assert election_settings(read(MANAGER, "--leader-elect=false", text=text)) is None
-
-
 def test_election_is_off_outside_a_pod_unless_it_is_configured(read, tmp_path):
     """A manager on a developer's machine starts without one; an election needs a namespace there."""
     nowhere = tmp_path / "nothing"

@@ -36,17 +36,6 @@ def test_any_split_gives_the_same_frames(pairs, data):
     assert pairs == plain(found)
 
 
-@given(events)
-def test_single_bytes_give_the_same_frames(pairs):
-    """No split is finer."""
-    splitter = LineSplitter()
-    found = []
-    for byte in encode(pairs):
-        found += splitter.feed(bytes([byte]))
-
-    assert pairs == plain(found)
-
-
 def test_very_long_line_is_joined_once():
     """Megabytes in small pieces cost linear work."""
     text = "ü" * 3_000_000

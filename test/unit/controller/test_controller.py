@@ -125,13 +125,6 @@ class TestOutcomes:
         assert script.calls == [("a", 0.0), ("a", 30.0)]
         assert sample("controller_runtime_reconcile_total", "after", result="requeue_after") == 1
 
-    async def test_negative_delay_requeues_immediately(self):
-        """A time that has already passed means now."""
-        script = scripted(Result.requeue_after(timedelta(seconds=-5)))
-        await self.run("now", script)
-
-        assert script.calls == [("a", 0.0), ("a", 0.0)]
-
     async def test_failures_back_off(self):
         """Consecutive failures double the wait; each is logged once with attempt and delay."""
         script = scripted(*[ValueError("broken")] * 3)
@@ -571,19 +564,6 @@ class TestLife:
 
         assert asyncio.get_running_loop().time() == 1.0
 
-    async def test_idle_controller_stops_immediately(self):
-        """Without a reconcile in progress, leaving the block does not wait."""
-        async with controller("idle", scripted(), workers=3).running():
-            await asyncio.sleep(1)
-
-        assert asyncio.get_running_loop().time() == 1.0
-
-    async def test_an_exception_of_the_block_stops_the_controller(self):
-        """The exception is raised unchanged."""
-        with pytest.raises(KeyError):
-            async with controller("outer", scripted()).running():
-                raise KeyError
-
     async def test_a_failure_outside_the_reconciler_ends_the_controller(self):
         """A defect of the framework must not end just one worker."""
 
@@ -663,18 +643,6 @@ class TestLife:
         subject.wire()
 
         assert len(informer.handlers) == 1
-
-    async def test_repr_has_the_name(self):
-        """The controller's ``repr`` has its name, and a request's text is its key."""
-        subject = controller("cm", scripted())
-
-        assert repr(subject) == "<Controller 'cm' with 1 watches>"
-        assert (request("a").namespace, str(request("a"))) == ("ns", "ns/a")
-
-    async def test_zero_workers_are_refused(self):
-        """A controller has at least one worker."""
-        with pytest.raises(ValueError, match="at least one worker"):
-            controller("lazy", scripted(), workers=0)
 
     async def test_queue_gauges(self):
         """While it runs, scrapes show the queue's depth and its longest reconcile."""

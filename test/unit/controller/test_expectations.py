@@ -37,11 +37,6 @@ def to_key(_: Event[Pod]) -> list[Request]:
 class TestCalls:
     """Expectations that are set and met by direct calls."""
 
-    def test_a_key_without_expectations_is_satisfied(self, subject):
-        """There is no time left to wait either."""
-        assert subject.is_satisfied(KEY)
-        assert subject.seconds_left(KEY) == 0.0
-
     def test_creations(self, subject):
         """A key is satisfied when each name was seen; other keys and names do not matter."""
         subject.expect_creations(KEY, ["a", "b"])
@@ -54,15 +49,6 @@ class TestCalls:
 
         assert subject.is_satisfied(KEY)
         assert len(subject) == 0
-
-    def test_deletions(self, subject):
-        """Deletions are identified by UID."""
-        subject.expect_deletions(KEY, ["u1", "u2"])
-        subject.observed_deletion(KEY, "u1")
-        assert not subject.is_satisfied(KEY)
-        subject.observed_deletion(KEY, "u2")
-
-        assert subject.is_satisfied(KEY)
 
     @pytest.mark.parametrize(
         ("seen", "satisfied"), [("9", False), ("10", True), ("11", True), ("odd", True)]
@@ -110,21 +96,6 @@ class TestCalls:
         ]
         name = {"name": "expiring"}
         assert REGISTRY.get_sample_value("controller_expectations_expired_total", name) == 1
-
-    def test_a_forgotten_key_is_satisfied(self, subject):
-        """Expectations of a key that is gone are dropped."""
-        subject.expect_creations(KEY, ["a"])
-        subject.forget(KEY)
-        subject.forget(OTHER)
-
-        assert subject.is_satisfied(KEY)
-
-    def test_empty_expectations_are_not_stored(self, subject):
-        """Expecting no creations and no deletions leaves no entry."""
-        subject.expect_creations(KEY, [])
-        subject.expect_deletions(KEY, [])
-
-        assert len(subject) == 0
 
 
 class TestHandler:

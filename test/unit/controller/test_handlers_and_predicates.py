@@ -6,7 +6,7 @@ import structlog
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
-from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference, key_of
+from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
 from jobsetpy.controller import Event, Request, Watch, enqueue_mapped, enqueue_owner, enqueue_self
 from jobsetpy.controller._watch import WatchHandler
 from jobsetpy.controller.predicates import (
@@ -39,10 +39,6 @@ def owned_by(name: str, api_version: str = "batch/v1", kind: str = "Job", contro
 class TestHandlers:
     """Functions from objects to requests."""
 
-    def test_self(self):
-        """An object enqueues itself."""
-        assert list(enqueue_self(Event(None, pod("a")))) == [Request(ObjectKey("ns", "a"))]
-
     @pytest.mark.parametrize(
         ("cls", "owner", "expected"),
         [
@@ -71,12 +67,6 @@ class TestHandlers:
         obj = attrs.evolve(obj, metadata=attrs.evolve(obj.metadata, owner_references=references))
 
         assert [str(request) for request in enqueue_owner(Job)(Event(None, obj))] == ["ns/j"]
-
-    def test_mapped(self):
-        """A mapping may return any number of keys and requests."""
-        handler = enqueue_mapped(lambda obj: [key_of(obj), Request(ObjectKey("x", "y"))])
-
-        assert [str(request) for request in handler(Event(None, pod("a")))] == ["ns/a", "x/y"]
 
     def test_mapped_old_and_new(self):
         """Both objects of an update are mapped, even if the mapping fails for one of them."""
@@ -119,15 +109,6 @@ class TestPredicates:
         """An update passes if the part in the predicate's name has changed."""
         assert predicate(event(old, new)) is expected
 
-    @pytest.mark.parametrize(
-        "predicate",
-        [generation_changed, labels_changed, annotations_changed, resource_version_changed],
-    )
-    def test_adds_and_deletes_pass(self, predicate):
-        """Adds and deletions always pass."""
-        assert predicate(event(None, {}))
-        assert predicate(event({}, None))
-
     def test_combined(self):
         """any_of, all_of and not_ combine predicates."""
         both = event({"generation": 1, "labels": {}}, {"generation": 2, "labels": {"a": "b"}})
@@ -139,19 +120,6 @@ class TestPredicates:
         assert not_(generation_changed)(one)
         assert not any_of()(both)
         assert all_of()(both)
-
-    def test_event(self):
-        """An event has the latest object, and says whether it was deleted."""
-        both, gone = event({"uid": "old"}, {"uid": "new"}), event({"uid": "old"}, None)
-
-        assert (both.obj.metadata.uid, both.deleted, both.initial) == ("new", False, False)
-        assert (gone.obj.metadata.uid, gone.deleted, gone.initial) == ("old", True, False)
-
-    def test_is_update(self):
-        """Only an event with an old and a new object is an update."""
-        assert event({}, {}).is_update
-        assert not event(None, {}).is_update
-        assert not event({}, None).is_update
 
 
 def watching(handler, when=None) -> tuple[WatchHandler, WorkQueue[Request]]:
@@ -181,14 +149,6 @@ class TestWatchHandler:
         listener.on_update(pod(owner=owned_by("c")), pod(owner=owned_by("c")))
 
         assert [str(queue.get_nowait()) for _ in range(len(queue))] == ["ns/b", "ns/a", "ns/c"]
-
-    def test_delete(self):
-        """A deleted object causes a request, whether its last state is known or not."""
-        listener, queue = watching(enqueue_self)
-        listener.on_delete(pod("a"), final_state_known=True)
-        listener.on_delete(pod("b"), final_state_known=False)
-
-        assert len(queue) == 2
 
     def test_predicate_filters(self):
         """Events that do not pass cause no request."""

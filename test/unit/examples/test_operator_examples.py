@@ -9,9 +9,8 @@ import pytest
 from bench.example_lines import COMPARED, counted
 from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
-from jobsetpy.manager import LeaderElectionSettings
 from jobsetpy.serving.review import ReviewRequest
-from jobsetpy.testing import RecordingClient, VirtualClock, World, running_manager
+from jobsetpy.testing import VirtualClock, World, running_manager
 
 pytestmark = pytest.mark.looptime
 
@@ -106,47 +105,6 @@ def shared(world, kind="configmaps", *, name="ca", value="1", namespace="source"
     return world.create(kind, {**body, "data": {"x": value}}, namespace=namespace)
 
 
-async def test_configuration_is_copied_to_selected_namespaces(example, world):
-    """New namespaces get copies, changed copies are reverted, deselected namespaces lose them."""
-    module = example("shared_configuration")
-    world.create("customresourcedefinitions", crd_of(module.SharedConfiguration))
-    expressions = [{"key": "team", "operator": "In", "values": ["red", "blue"]}]
-    spec = {"originals": "source", "namespaces": {"matchExpressions": expressions}}
-
-    def copies(kind="configmaps"):
-        found = world.list(kind, labels="example.com/shared=copy")
-        return {each["metadata"]["namespace"]: each["data"]["x"] for each in found}
-
-    for name in ("source", "red"):
-        world.add_namespace(name, labels={"team": name})
-    shared(world)
-    shared(world, "secrets", value="c2VjcmV0")
-    async with running_manager(world, module.setup):
-        world.create("sharedconfigurations", {"metadata": {"name": "all"}, "spec": spec})
-        await asyncio.sleep(SETTLED_S)
-        assert (copies(), copies("secrets")) == ({"red": "1"}, {"red": "c2VjcmV0"})
-        world.add_namespace("blue", labels={"team": "blue"})
-        world.patch("configmaps", "ca", {"data": {"x": "2"}}, namespace="source")
-        await asyncio.sleep(SETTLED_S)
-        assert copies() == {"red": "2", "blue": "2"}
-        requests = len(world.requests)
-        world.patch("configmaps", "ca", {"data": {"x": "mine"}}, namespace="blue")
-        await asyncio.sleep(SETTLED_S)
-        assert copies() == {"red": "2", "blue": "2"}
-        assert len(world.requests) - requests < 10, "nothing is read of other copies"
-        world.patch("namespaces", "red", {"metadata": {"labels": {"team": "green"}}}, namespace="")
-        await asyncio.sleep(SETTLED_S)
-        assert copies() == {"blue": "2"}
-        world.delete("configmaps", "ca", namespace="source")
-        await asyncio.sleep(SETTLED_S)
-        assert (copies(), copies("secrets")) == ({}, {"blue": "c2VjcmV0"})
-        status = world.get("sharedconfigurations", "all", namespace="")["status"]
-        assert (status["copies"], status["conditions"][0]["status"]) == (1, "True")
-        world.delete("sharedconfigurations", "all", namespace="")
-        await asyncio.sleep(SETTLED_S)
-        assert copies("secrets") == {}
-
-
 async def test_a_refused_copy_is_reported_and_delays_no_other(example, world):
     """The condition names the object; it is tried again, and copied once this is possible."""
     module = example("shared_configuration")
@@ -201,31 +159,6 @@ async def test_pods_are_deleted_after_their_ttl(example):
             notes["InvalidTTL"]
             == "label example.com/ttl: 'soon' is no duration such as 15s or 1m30s"
         )
-
-
-async def test_a_standby_deletes_pods_when_the_leader_is_gone(example):
-    """No pod lives longer than its TTL plus the time of the Lease."""
-    module, clock = example("pod_ttl"), VirtualClock()
-    world = World(clock=clock)
-    managers, stops = [], []
-    for name in ("one", "other"):
-        election = LeaderElectionSettings(namespace="default", name="pod-ttl", identity=name)
-        settings = rt.ManagerSettings(leader_election=election)
-        managers.append(rt.Manager(RecordingClient(world, qps=0), settings=settings, clock=clock))
-        module.setup(managers[-1])
-        stops.append(asyncio.Event())
-    async with asyncio.TaskGroup() as tasks:
-        for manager, stop in zip(managers, stops, strict=True):
-            tasks.create_task(manager.run(stop))
-            await asyncio.sleep(SETTLED_S)
-        assert [each.leading.is_set() for each in managers] == [True, False]
-        world.create("pods", debug_pod("a", "5m"))
-        await asyncio.sleep(60)
-        stops[0].set()
-        await asyncio.sleep(4 * 60 + 15)
-        assert managers[1].leading.is_set()
-        assert world.list("pods") == []
-        stops[1].set()
 
 
 @pytest.mark.parametrize(

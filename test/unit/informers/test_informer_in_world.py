@@ -111,28 +111,3 @@ async def test_silence_is_noticed_and_costs_no_list(world, informer):
 
     assert len(informer.log.lists) == 1
     assert informer.log.ends.count("silence") <= 3
-
-
-async def test_expiry_while_silent(world, informer):
-    """If the version has expired when silence is noticed, a list shows the missed changes."""
-    async with running(informer.run()):
-        await asyncio.sleep(1)
-        world.faults.stall(verb="watch")
-        disturb(world, 0)
-        world.expire()
-        await asyncio.sleep(46)
-        check(world, informer)
-
-    assert len(informer.log.lists) == 2
-
-
-async def test_server_without_bookmarks(world, informer):
-    """A server that sends no bookmarks is followed all the same."""
-    world.faults.drop_bookmarks()
-    async with running(informer.run()):
-        await asyncio.sleep(600)
-        disturb(world, 0)
-        await asyncio.sleep(1)
-        check(world, informer)
-
-    assert len(informer.log.lists) == 1

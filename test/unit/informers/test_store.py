@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import sys
 
 import pytest
 
-from jobsetpy.aio import supervise
 from jobsetpy.api.child_pod import ChildPod, ChildPodMeta
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
@@ -28,13 +25,6 @@ def pod(name="a", version="1", uid="u", namespace="ns"):
     return Pod(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version)
     )
-
-
-def test_mutators_are_synchronous():
-    """No writer method is a coroutine function: each change is atomic on the loop."""
-    methods = inspect.getmembers(StoreWriter, inspect.isfunction)
-
-    assert [name for name, method in methods if inspect.iscoroutinefunction(method)] == []
 
 
 READS_OF_INDEXES = [
@@ -91,26 +81,6 @@ def test_state_can_be_read_before_the_sync():
     assert store.has_synced
     assert store.resource_version == "7"
     assert store.name == "Pod"
-
-
-async def test_wait_for_sync():
-    """Waiting ends when the first list is complete."""
-    writer = StoreWriter(Pod)
-    async with supervise() as tasks:
-        waiting = tasks.start(writer.store.wait_for_sync(), name="wait")
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        writer.replace([], "1")
-        await waiting
-
-
-def test_an_index_may_be_declared_twice():
-    """The same constant may be declared by several users."""
-    writer = StoreWriter(Pod, indexes=[OWNER_UID, OWNER_UID], tallies=[PHASES, PHASES])
-    writer.replace([pod()], "1")
-
-    writer.declare(OWNER_UID)
-    writer.declare(PHASES)
 
 
 def test_another_function_under_a_name_is_a_conflict():
@@ -202,19 +172,6 @@ def test_staging_is_invisible_until_committed():
 
     assert not writer.staging
     assert [one.metadata.name for one in writer.store.list()] == ["c"]
-
-
-@pytest.mark.parametrize("indexes", [[], [BY_NAMESPACE]])
-def test_listing_one_namespace(indexes):
-    """The result is the same with and without the index."""
-    writer = StoreWriter(Pod, indexes=indexes)
-    here, there = pod("a"), pod("a", namespace="other")
-    writer.replace([here, there], "1")
-
-    assert [here] == writer.store.list("ns")
-    assert [here, there] == writer.store.list()
-    assert writer.store.list("nowhere") == []
-    assert writer.current(here.metadata) is writer.store.get(KEY) is here
 
 
 def test_first_list_is_indexed_page_by_page():

@@ -13,10 +13,8 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectMeta
 from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
-    ConnectFailedError,
     DecodeError,
     NotSyncedError,
-    RetryableApiError,
     StreamBrokenError,
 )
 from jobsetpy.informers import WatchOptions
@@ -79,66 +77,6 @@ async def watching(server, **options):
 async def settle(seconds=0.01):
     """Let all tasks that are ready run."""
     await asyncio.sleep(seconds)
-
-
-async def test_lists_in_pages_then_watches(server):
-    """A list in pages is followed by changes as they come.
-
-    The list names no resourceVersion, so that a relist never goes back in time.
-    """
-    for name in "abcde":
-        server.put(name)
-    view = View()
-    watcher, log = make(server, page_limit=2)
-    async with running(watcher.run(view)):
-        await settle()
-        assert [options["continue_token"] for options in server.lists] == ["", "2", "4"]
-        assert all("resource_version" not in options for options in server.lists)
-        assert server.stream.request["resource_version"] == "5"
-        server.put("a", phase="Failed")
-        server.delete("b")
-        await settle()
-
-    assert server.objects.keys() == view.objects.keys()
-    assert log.lists == [5]
-    assert watcher.resource_version == "7"
-
-
-async def test_events_between_two_watches_are_not_lost(server):
-    """Changes made while no watch is open arrive once, with the next watch."""
-    async with watching(server) as (view, _):
-        server.put("a")
-        await settle()
-        server.watch_faults = [StreamBrokenError("cut"), RetryableApiError(503)]
-        server.stream.send(StreamBrokenError("cut"))
-        server.deaf = True
-        server.put("a")
-        server.put("b")
-        await asyncio.sleep(5)
-
-    versions = [event.obj.metadata.resource_version for event in view.of(Applied)]
-    assert versions == ["1", "2", "3"]
-    assert len(server.lists) == 1
-
-
-@pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
-async def test_silent_watch_is_noticed_within_45_seconds(server, chance):
-    """A watch that silently stops is replaced within 45 s, and missed changes arrive."""
-    async with watching(server, rand=lambda: chance) as (view, log):
-        await asyncio.sleep(100.0 - now())
-        while not server.streams or server.stream.closed:
-            await settle()
-        server.stream.silent = True
-        server.put("a")
-        died = now()
-        while not view.of(Applied):
-            await settle(0.5)
-
-        assert now() - died <= 45.5
-
-    assert len(server.lists) == 1
-    assert log.silences
-    assert all(30 <= seconds <= 45 for seconds in log.silences)
 
 
 async def test_quiet_watch_costs_one_request_in_half_a_minute(server):
@@ -219,48 +157,6 @@ async def test_watch_is_opened_when_the_server_takes_longer_than_the_deadline(se
         await asyncio.sleep(5 + 10 + 19 + 10)
 
         assert len(server.streams) == 2
-
-
-@pytest.mark.parametrize("how", ["status", "event"])
-async def test_expiry_lists_again(server, how):
-    """410, as a status or as an event, causes a new list that shows missed changes."""
-    server.put("a")
-    server.put("b")
-    async with watching(server) as (view, _):
-        await asyncio.sleep(10)
-        server.deaf = True
-        server.delete("a")
-        server.put("c")
-        server.forget()
-        if how == "status":
-            server.stream.send(None)
-        else:
-            server.stream.fail(410)
-        await settle()
-        server.deaf = False
-        server.put("d")
-        await settle()
-
-    assert len(server.lists) == 2
-    assert server.objects.keys() == view.objects.keys()
-    assert [pod.metadata.name for pod in view.objects.values()] != ["c", "b"]
-
-
-async def test_outage_backs_off_with_jitter(server):
-    """During an outage waits grow up to the cap; afterwards everything is listed once."""
-    async with watching(server, rand=lambda: 0.999, backoff_cap_s=30.0) as (view, log):
-        await asyncio.sleep(5)
-        server.watch_faults = [ConnectFailedError("no")]
-        server.list_faults = [ConnectFailedError("no")] * 14
-        server.stream.send(StreamBrokenError("cut"))
-        await asyncio.sleep(400)
-        server.put("a")
-        await settle()
-
-    assert log.waits[2:6] == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=0.01)
-    assert max(log.waits) == pytest.approx(30.0, rel=0.01)
-    assert len(server.lists) == 1 + 14 + 1
-    assert len(view.objects) == 1
 
 
 async def test_bad_objects_of_a_list_are_reported(server):

@@ -9,7 +9,6 @@ import pytest
 
 from jobsetpy import errors
 from jobsetpy import runtime as rt
-from jobsetpy.controller import DEFAULT_WORKERS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PUBLIC = ("jobsetpy.runtime", "jobsetpy.submit", "jobsetpy.testing")
@@ -49,11 +48,6 @@ def test_examples_and_tutorials_import_public_names_only(path):
         assert imports(text) <= set(PUBLIC), path
 
 
-def test_sources_have_imports():
-    """The example of the tutorial is among the sources."""
-    assert any(imports(text) for path in SOURCES for text in code(path))
-
-
 def test_all_public_names_are_listed_once():
     """``__all__`` has every public name, and each of its names exists."""
     assert len(set(rt.__all__)) == len(rt.__all__)
@@ -67,10 +61,3 @@ def test_every_error_is_public():
     """A reconciler can name every error that it may have to catch."""
     found = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert found <= set(rt.__all__)
-
-
-def test_the_tutorial_has_the_default_number_of_workers():
-    """The page states it once, with the value of the constant."""
-    page = (REPOSITORY / "docs/tutorial/custom-controller.md").read_text("utf-8")
-    assert page.count("at a time unless `workers`") == 1
-    assert f"{DEFAULT_WORKERS} at a time unless `workers`" in page

@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 
 from jobsetpy import aio
-from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission._handlers import invalid_jobset
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.observability import metrics
@@ -18,14 +17,12 @@ from jobsetpy.reconcilers.rules.field_errors import invalid, plain
 from jobsetpy.serving import review, x509
 from jobsetpy.serving.certificates import CertificateManager, FileSource
 from jobsetpy.serving.http import listening, serving
-from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.serving.review_routes import conversion_route, deadline, routes
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from support.patience import eventually
 
 LOOPBACK = ("127.0.0.1", 0)
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 
 
@@ -262,27 +259,6 @@ def test_invalid_certificates_are_unusable(authority, pair, junk):
         x509.KeyPair(pair.certificate, junk), authority.certificate, [], now
     )
     assert x509.bundle(authority.certificate, junk, now) == authority.certificate
-
-
-def test_bundles(authority):
-    """The new authority comes first, then valid ones, up to a limit and each once."""
-    old = x509.new_authority(NOW)
-    both = x509.bundle(authority.certificate, old.certificate, NOW)
-    assert both == authority.certificate + old.certificate
-    assert x509.bundle(authority.certificate, both, NOW) == both
-    late = NOW + x509.AUTHORITY_LIFETIME + timedelta(days=1)
-    assert x509.bundle(authority.certificate, both, late) == authority.certificate
-
-
-def test_settings(tmp_path):
-    """The certificate has the Service's name; the namespace comes from the pod's file."""
-    assert WebhookSettings(namespace="ns").dns_names == ("jobset-webhook-service.ns.svc",)
-    file = tmp_path / "namespace"
-    assert own_namespace(file) == "default"
-    assert own_namespace(file, outside="jobset-system") == "jobset-system"
-    assert WebhookSettings().namespace == "jobset-system"
-    file.write_text("mine\n")
-    assert own_namespace(file) == "mine"
 
 
 async def test_files_are_reloaded(tmp_path, authority, pair):

@@ -183,23 +183,6 @@ async def test_open_connections_end_with_the_server(sent: bytes) -> None:
     writer.transport.abort()
 
 
-async def test_head_has_no_body() -> None:
-    """It has the length of the text that GET returns."""
-    async with serving(BarrierServer(PATH)) as port:
-        response = await exchange(port, b"HEAD /barrier-is-lifted HTTP/1.1\r\n\r\n")
-
-    assert response.endswith(b"\r\n\r\n")
-    assert b"Content-Length: 20\r\n" in response
-
-
-async def test_request_may_arrive_in_pieces() -> None:
-    """It is read byte by byte here."""
-    async with serving(BarrierServer(PATH)) as port:
-        response = await exchange(port, *[bytes([byte]) for byte in GET])
-
-    assert status_of(response) == 503
-
-
 async def test_silent_client_is_disconnected_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -254,20 +237,6 @@ async def test_server_listens_on_both_families_without_an_address() -> None:
         response = await exchange(port, GET)
 
     assert status_of(response) == 503
-
-
-def test_taken_port_is_an_error() -> None:
-    """Two servers cannot have the same address."""
-    with listen("127.0.0.1", 0) as sock, pytest.raises(OSError, match="Address already in use"):
-        listen("127.0.0.1", sock.getsockname()[1])
-
-
-def test_address_with_colons_is_ipv6() -> None:
-    """Its socket has that family."""
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("no IPv6 here")
-    with listen("::1", 0) as sock:
-        assert sock.family is socket.AF_INET6
 
 
 @given(head=st.binary(max_size=200))

@@ -7,11 +7,6 @@ from jobsetpy.app.config import configuration as c
 from jobsetpy.app.config import settings
 from jobsetpy.app.config.value_types import ConfigurationError
 
-ELECTION = """
-leaderElection:
-  {leaseDuration: 1m30s, renewDeadline: 0s, retryPeriod: 500ms,
-   resourceName: n, resourceNamespace: s, resourceLock: x}
-"""
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
 
@@ -29,98 +24,6 @@ def test_a_file_without_fields_has_all_defaults():
     assert configuration == settings.Configuration()
     assert configuration.given == frozenset()
     assert configuration.feature_gates == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "section", "wanted"),
-    [
-        ("webhook: {port: 1, host: a, certDir: /c}", "webhook", {"port": 1, "host": "a", "certDir": "/c"}),
-        ("webhook: {host: a}", "webhook", {"host": "a"}),
-        ("webhook: null", "webhook", {}),
-        ("webhook: {port: null}", "webhook", {}),
-        ("metrics: {bindAddress: '0'}", "metrics", {"bindAddress": "0"}),
-        ("metrics: {bindAddress: ''}", "metrics", {}),
-        ("metrics: {certDir: /m}", "metrics", {"certDir": "/m"}),
-        (
-            "internalCertManagement: {enable: false}",
-            "metrics",
-            {"certDir": "/tmp/k8s-metrics-server/serving-certs"},
-        ),
-        (
-            "internalCertManagement: {enable: false}\nmetrics: {certDir: /m}",
-            "metrics",
-            {"certDir": "/m"},
-        ),
-        ("health: {healthProbeBindAddress: ''}", "health", {}),
-        (
-            "health: {healthProbeBindAddress: ':1', readinessEndpointName: r, livenessEndpointName: l}",
-            "health",
-            {"healthProbeBindAddress": ":1",
-                "readinessEndpointName": "r",
-                "livenessEndpointName": "l"},
-        ),
-        (
-            "leaderElection: {leaderElect: false}",
-            "leaderElection",
-            {"leaderElect": False},
-        ),
-        (
-            ELECTION,
-            "leaderElection",
-            {"leaseDuration": 90.0,
-                "retryPeriod": 0.5,
-                "resourceName": "n",
-                "resourceNamespace": "s",
-                "resourceLock": "x"},
-        ),
-        (
-            "internalCertManagement: {enable: false}",
-            "internalCertManagement",
-            {"enable": False},
-        ),
-        (
-            "internalCertManagement: {webhookServiceName: a, webhookSecretName: b}",
-            "internalCertManagement",
-            {"webhookServiceName": "a", "webhookSecretName": "b"},
-        ),
-        ("clientConnection: {}", "clientConnection", {}),
-        (
-            "clientConnection: {qps: 123, burst: 456}",
-            "clientConnection",
-            {"qps": 123.0, "burst": 456},
-        ),
-        ("clientConnection: {qps: 0.5}", "clientConnection", {"qps": 0.5}),
-        ("tls: {}", "tls", {}),
-        (
-            "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}",
-            "tls",
-            {"minVersion": "VersionTLS12", "cipherSuites": ("TLS_RSA_WITH_AES_128_CBC_SHA",)},
-        ),
-        ('{"webhook": {"port": 5}}', "webhook", {"port": 5}),
-    ],
-)  # fmt: skip
-def test_given_values_override_the_defaults(text, section, wanted):
-    """An empty value counts as not given."""
-    head = f'{{"apiVersion": "{c.API_VERSION}", "kind": "Configuration", '
-    configuration = c.parse(head + text[1:] if text.startswith("{") else HEAD + text)
-
-    assert configuration.section(section) == {**settings.Configuration().section(section), **wanted}
-    assert c.validate(configuration) == []
-
-
-def test_feature_gates_are_kept():
-    """Gates have their values of the file; their effects have their own tests."""
-    configuration = c.parse(HEAD + "featureGates: {RestartJob: false}")
-
-    assert configuration.feature_gates == {"RestartJob": False}
-    assert c.validate(configuration) == []
-
-
-def test_paths_of_given_fields_are_kept():
-    """A null counts as not given."""
-    configuration = c.parse(HEAD + "metrics: {certDir: /m, bindAddress: null}\nwebhook: null")
-
-    assert configuration.given == {"metrics", "metrics.certDir"}
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,17 @@
 """Flags, which override the configuration file, and the settings made from both."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import structlog
 
-from jobsetpy.admission import WebhookSettings
 from jobsetpy.app import wiring
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config import flags as f
-from jobsetpy.app.config.settings import MANAGER, RUN, Configuration
+from jobsetpy.app.config.settings import MANAGER, Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
-from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.testing import RecordingClient, World
 from support.commands import run
@@ -103,62 +99,6 @@ def test_logging_flags(parse, flags, wanted):
     assert f.log_options(parse(MANAGER, *flags)) == wanted
 
 
-def test_run_serves_nothing_by_default(read):
-    """``run`` has the same flags, but no servers unless they are configured."""
-    made = wiring.manager_settings(read(RUN, "m:f"))
-    assert (made.metrics_bind_address, made.health_probe_bind_address) == ("0", "0")
-    assert (made.metrics_tls, made.leader_election) == (None, None)
-    given = read(RUN, "m:f", "--metrics-bind-address=:1", "--kube-api-qps=3")
-    assert (given["metrics.bindAddress"], given["clientConnection.qps"]) == (":1", 3.0)
-    assert wiring.manager_settings(given).metrics_tls is None
-
-
-@pytest.mark.parametrize(
-    ("text", "flags", "wanted"),
-    [
-        ("", [], {"bind_address": ":9443", "service_name": "jobset-webhook-service",
-                  "secret_name": "jobset-webhook-server-cert", "tls": TlsPolicy()}),
-        ("webhook: {port: 7, host: '::1', certDir: /x}", [], {"bind_address": "[::1]:7"}),
-        ("webhook: {port: 7, host: '::1'}", ["--webhook-bind-address=:8"], {"bind_address": ":8"}),
-        ("internalCertManagement: {enable: false}", [],
-         {"certificate_dir": Path("/tmp/k8s-webhook-server/serving-certs")}),
-        ("internalCertManagement: {enable: false}\nwebhook: {certDir: /x}", [],
-         {"certificate_dir": Path("/x")}),
-        ("internalCertManagement: {enable: false}\nwebhook: {certDir: /x}",
-         ["--webhook-cert-dir=/y"], {"certificate_dir": Path("/y")}),
-        ("tls: {minVersion: VersionTLS13}", [], {"tls": TlsPolicy(tls13_only=True)}),
-        ("tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]}",
-         [], {"tls": TlsPolicy(ciphers=("ECDHE-RSA-AES128-GCM-SHA256",))}),
-        ("featureGates: {ElasticJobSet: false}", [], {"features": Features(elastic_jobset=False)}),
-        ("", [], {"agent_image": ""}),
-        ("inPlaceRestart: {agentImage: a}", [], {"agent_image": "a"}),
-        ("inPlaceRestart: {agentImage: a}", ["--agent-image=b"], {"agent_image": "b"}),
-        ("", [], {"drain_s": 0.0}),  # this is no pod
-        ("", ["--webhook-shutdown-delay=1m30s"], {"drain_s": 90.0}),
-        ("", ["--webhook-shutdown-delay=0"], {"drain_s": 0.0}),
-        ("", [], {"barrier": GroupBarrier(shell_image="bash"), "injected": ContainerDefaults()}),
-        ("groupScheduling: {image: s, agentImage: a}", ["--group-scheduling-agent-image=b"],
-         {"barrier": GroupBarrier(shell_image="s", agent_image="b")}),
-        ("injectedContainers: {limits: {cpu: 1}, pullSecret: p}", ["--injected-requests=cpu=2"],
-         {"injected": ContainerDefaults(requests={"cpu": "2"}, limits={"cpu": "1"}, pull_secret="p")}),
-    ],
-)  # fmt: skip
-def test_webhook_settings(read, text, flags, wanted):
-    """The webhook server has the settings of file and flags."""
-    made = wiring.webhook_settings(read(MANAGER, *flags, text=text))
-
-    assert {key: getattr(made, key) for key in wanted} == wanted
-    assert (made.certificate_dir is None) == ("enable: false" not in text)
-
-
-def test_webhooks_drain_in_a_pod_by_default(read, tmp_path, monkeypatch):
-    """Clients of a Service learn with a delay that a pod ends."""
-    monkeypatch.setattr(wiring, "NAMESPACE_FILE", tmp_path)
-    for flags, wanted in ([], 5.0), (["--webhook-shutdown-delay=2s"], 2.0):
-        made = wiring.webhook_settings(read(MANAGER, *flags, text=""))
-        assert made.drain_s == wanted
-
-
 @pytest.mark.parametrize(
     ("text", "flags", "webhooks", "wanted"),
     [
@@ -208,13 +148,6 @@ def test_the_process_exits_with_1_and_reports_every_problem(tmp_path):
         "jobsetpy manager: featureGates: unrecognized feature gate: A",
         "jobsetpy manager: featureGates: unrecognized feature gate: B",
     ]
-
-
-def test_the_default_address_of_webhooks_is_that_of_their_settings():
-    """The file has a port and a host, the settings class one address."""
-    made = wiring.webhook_settings(Configuration())
-
-    assert made.bind_address == WebhookSettings().bind_address
 
 
 def test_defaults_pass_their_own_checks():

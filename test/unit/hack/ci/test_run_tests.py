@@ -119,29 +119,12 @@ def test_run_fails_when_a_process_dies(run, processes):
     assert "see above" in end[-1]
 
 
-def test_run_passes_without_tests(run):
-    """Arguments may select no test of one kind."""
-    assert run("nothing")[0] == 0
-
-
-def test_files_are_listed_with_their_cpu_when_tests_run_in_other_processes(run):
-    """Measurements of the workers reach the process that prints them."""
-    _, _, shown = run("passes", processes=2)
-    [line] = [line for line in shown.splitlines() if "s of tests" in line]
-    assert float(line.split(" s of CPU")[0].split()[-1]) >= 0
-
-
 def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
     """Otherwise it is the file."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/__init__.py").touch()
     assert units.unit_of("shared/test_a.py::test_one[b::c]", tmp_path) == "shared"
     assert units.unit_of("test_b.py::Test::test_two", tmp_path) == "test_b.py"
-
-
-@pytest.mark.parametrize("file", units.DIVIDED)
-def test_test_of_a_divided_file_is_a_unit(file, tmp_path):
-    assert units.unit_of(f"{file}::test_one[b]", tmp_path) == f"{file}::test_one[b]"
 
 
 def test_tests_with_nodes_are_three_units():

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from hack.ci import versions
-from hack.cluster._cluster import _gates_of_environment
 from hack.cluster._errors import ClusterError
 from hack.cluster._versions import GANG_SETTINGS, KUBERNETES, SIDECARS, Release, minor_of
 from hack.generate import update_versions
@@ -95,32 +94,11 @@ def test_results_are_recorded_and_shown(tmp_path):
     assert f"these were not run: Kubernetes {KUBERNETES};" in text
 
 
-def test_kubelets_may_be_of_another_release(monkeypatch):
-    """They have their own variable."""
-    monkeypatch.setenv("JOBSETPY_KUBERNETES_VERSION", "v1.35.4")
-    monkeypatch.setenv("JOBSETPY_KUBELET_VERSION", "1.34.4")
-    release = Release.wanted()
-    assert release.folder("kubelet").startswith("kubernetes-v1.34.4-")
-    assert release.folder("kube-apiserver").startswith("kubernetes-v1.35.4-")
-    assert release.of("kubelet").kubernetes == "1.34.4"
-    assert Release().folder("kubelet") == Release().folder("kubectl")
-    assert Release().kubernetes == KUBERNETES
-
-
 def test_settings_for_native_gangs_follow_from_the_release():
     """The default release has some; one that has none, or is not known, is an error."""
     assert Release().gang_settings() == GANG_SETTINGS[minor_of(KUBERNETES)]
     with pytest.raises(ClusterError, match=r"1\.35\.4: no settings for native gangs known"):
         Release(kubernetes="1.35.4").gang_settings()
-
-
-def test_gates_of_the_environment(monkeypatch):
-    """The form is ``A=true,B=false``; another form is refused."""
-    monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A=true,B=false")
-    assert _gates_of_environment() == {"A": True, "B": False}
-    monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A")
-    with pytest.raises(ClusterError, match="'A' is not NAME=true or NAME=false"):
-        _gates_of_environment()
 
 
 @pytest.mark.parametrize(

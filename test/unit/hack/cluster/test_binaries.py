@@ -69,26 +69,6 @@ def test_download_comes_before_build(ways, tmp_path):
     assert found == {part: cached(tmp_path, part) for part in wanted}
 
 
-def test_programs_published_only_as_images_are_built(ways, tmp_path):
-    """Managers of other projects are not among release files."""
-    Binaries.find(["kueue", "etcd"], Progress())
-    assert ways == [("download", "etcd"), ("build", "kueue")]
-
-
-def test_cache_is_enough(ways, tmp_path):
-    """A cached program is neither downloaded nor built."""
-    program(cached(tmp_path, "etcd"))
-    assert Binaries.find(["etcd"], Progress()) == {"etcd": cached(tmp_path, "etcd")}
-    assert ways == []
-
-
-def test_download_can_be_switched_off(ways, monkeypatch):
-    """With JOBSETPY_NO_DOWNLOAD a program that is not cached is built."""
-    monkeypatch.setenv("JOBSETPY_NO_DOWNLOAD", "1")
-    Binaries.find(["etcd"], Progress())
-    assert ways == [("build", "etcd")]
-
-
 def test_assets_come_first_and_are_completed(ways, tmp_path, monkeypatch):
     """KUBEBUILDER_ASSETS has only two of the programs: the others come from the next source."""
     assets = tmp_path / "assets"
@@ -219,21 +199,6 @@ def test_a_program_is_extracted_when_the_sum_of_its_archive_matches(part, site, 
     files[path] = b"something else"
     with pytest.raises(ClusterError, match="sha256"):
         _download.download(part, RELEASE, tmp_path / "other", Progress(), sources)
-
-
-def test_a_missing_file_counts_as_unreachable(site, tmp_path):
-    """The next source is tried then."""
-    _, sources = site
-    with pytest.raises(UnreachableError, match="Not Found"):
-        _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
-
-
-def test_built_programs_have_their_version():
-    """Without it the API server would report v0.0.0, which clients refuse."""
-    flags = _build.ld_flags("kubelet", RELEASE)
-    assert "gitVersion=v1.36.3" in flags
-    assert "gitMinor=36" in flags
-    assert _build.ld_flags("etcd", RELEASE) == "-s -w"
 
 
 def test_lock_files_are_of_the_pinned_releases():

@@ -1,11 +1,9 @@
 """Command lines and files of the components for given settings."""
 
-import json
 import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from hack.cluster import _config, _dns, _node_config
 from hack.cluster._config import Ports, Settings
@@ -39,49 +37,6 @@ def test_each_setting_changes_the_api_servers_command_line(settings, present, ab
     assert not [word for word in argv if word.startswith(absent)]
 
 
-def test_extra_arguments_come_last():
-    """The last of two equal flags wins, so the caller's flags come after the default ones."""
-    assert apiserver(apiserver_args=("--v=9",))[-1] == "--v=9"
-
-
-def test_every_component_gets_the_feature_gates():
-    """A gate that is set in one component only is a partly enabled feature."""
-    settings = Settings(feature_gates={"Gate": True})
-    lines = [
-        _config.apiserver_argv(Path("x"), FOLDER, PORTS, settings),
-        _config.controller_manager_argv(Path("x"), FOLDER, settings),
-        _config.scheduler_argv(Path("x"), FOLDER, settings),
-    ]
-    assert all("--feature-gates=Gate=true" in line for line in lines)
-    kubelet = _node_config.kubelet_config(1, pki=FOLDER, cgroup="c", settings=settings)
-    assert kubelet["featureGates"] == {"Gate": True}
-
-
-def test_etcd_syncs_to_disk_only_when_configured():
-    """The data is temporary, so waiting for the disk is not needed."""
-    assert "--unsafe-no-fsync" in _config.etcd_argv(Path("x"), FOLDER, PORTS, Settings())
-    durable = _config.etcd_argv(Path("x"), FOLDER, PORTS, Settings(fsync=True))
-    assert "--unsafe-no-fsync" not in durable
-
-
-def test_kubeconfig_has_all_data_inline():
-    """It names no other file, so that it can be copied."""
-    text = _config.kubeconfig(name="dev", server="https://127.0.0.1:1", ca=b"CERT", token="t" * 8)
-    data = yaml.safe_load(text)
-    assert data["clusters"][0]["cluster"] == {
-        "server": "https://127.0.0.1:1",
-        "certificate-authority-data": "Q0VSVA==",
-    }
-    assert data["users"][0]["user"] == {"token": "t" * 8}
-    assert data["current-context"] == data["contexts"][0]["name"] == "dev"
-
-
-def test_tokens_file_quotes_groups():
-    """All groups are one CSV field."""
-    text = _config.tokens_csv([("t1", "u1", ("g1", "g2")), ("t2", "u2", ())])
-    assert text == 't1,u1,u1,"g1,g2"\nt2,u2,u2,""\n'
-
-
 @pytest.mark.parametrize(
     ("version", "layout", "runtime"),
     [
@@ -105,15 +60,6 @@ def test_the_containerd_configuration_has_the_layout_of_the_version(version, lay
     options = plugin["containerd"]["runtimes"]["runc"]["options"]
     assert options == {"BinaryName": "/sbin/runc", "SystemdCgroup": False}
     assert plugin["restrict_oom_score_adj"] is True
-
-
-def test_kubelet_settings_can_be_overridden():
-    """The caller's fields replace the default ones."""
-    settings = Settings(kubelet_config={"maxPods": 5})
-    config = _node_config.kubelet_config(2, pki=FOLDER, cgroup="jobsetpy-x-2", settings=settings)
-    assert config["maxPods"] == 5
-    assert config["cgroupRoot"] == "/jobsetpy-x-2"
-    json.dumps(config)
 
 
 def test_nodes_never_share_an_address():

@@ -84,28 +84,6 @@ def test_all_components_are_started_by_the_command_line(state):
     assert processes_of(folder) == []
 
 
-def test_api_server_can_be_broken_and_fixed(state):
-    """It has the same address and objects after a stop and after a crash."""
-    with Cluster(**BARE) as cluster:
-        make_namespace(cluster, "kept")
-        first = cluster.component_pid("kube-apiserver")
-        cluster.stop_apiserver()
-        assert not cluster.api.ready()
-        with pytest.raises(ClusterError, match="does not run"):
-            cluster.component_pid("kube-apiserver")
-        cluster.start_apiserver()
-        cluster.restart_apiserver(kill=True)
-        assert cluster.component_pid("kube-apiserver") != first
-        assert cluster.api.get("/api/v1/namespaces/kept")
-
-
-def test_crds_are_established_before_the_start_returns(state):
-    """Controllers find the kinds of the CRDs that are given at the start."""
-    crd = TOOL.parents[1] / "config/crd/jobset.x-k8s.io_jobsets.yaml"
-    with Cluster(crds=[crd], **BARE) as cluster:
-        assert cluster.api.get("/apis/jobset.x-k8s.io/v1alpha2/jobsets")["items"] == []
-
-
 def test_a_component_that_ends_is_reported_with_its_log(state):
     """A wrong flag is noticed immediately, not after the time-out, and nothing is left."""
     with pytest.raises(ClusterError, match="no-such-switch"):

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from hack.cluster import Cluster, ClusterError, _cgroups, _nodes, _state
-from hack.cluster._cli import main
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "a" * 41, "a b"])
@@ -67,22 +66,6 @@ def test_an_existing_cluster_is_not_changed(state, tmp_path, monkeypatch):
     assert not state.exists()
 
 
-def test_existing_flag_needs_a_kubeconfig(state, capsys):
-    """The error names the missing variable."""
-    assert main(["up", "--existing"]) == 1
-    assert "KUBECONFIG" in capsys.readouterr().err
-
-
-def test_commands_for_a_missing_cluster_end_with_an_error(state, capsys):
-    """Each command ends with a message instead of a traceback."""
-    assert main(["status", "--name", "none"]) == 3
-    assert main(["env", "--name", "none"]) == 1
-    assert main(["exec", "--name", "none", "--", "true"]) == 1
-    assert main(["images", "load", "x.tar", "--name", "none"]) == 1
-    assert main(["down", "--name", "none"]) == 0
-    assert "Traceback" not in capsys.readouterr().err
-
-
 def cgroup_tree(tmp_path, kinds):
     lines = ["tmpfs / tmpfs rw 0 0"]
     for name, kind in kinds.items():
@@ -116,14 +99,6 @@ def test_new_cgroups_need_delegated_controllers(tmp_path):
     with pytest.raises(ClusterError, match="no cgroup file system"):
         (tmp_path / "mounts").write_text("")
         _cgroups.create("n", mounts)
-
-
-def test_overlay_is_not_used_on_overlay(tmp_path):
-    """The kernel refuses that, so the native driver is used there."""
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"overlay / overlay rw 0 0\n/dev/x {tmp_path}/disk ext4 rw 0 0\n")
-    assert _nodes.snapshotter_for(tmp_path / "disk" / "a", mounts) == "overlayfs"
-    assert _nodes.snapshotter_for(tmp_path / "diskette", mounts) == "native"
 
 
 def test_folders_that_nodes_hide_are_refused():

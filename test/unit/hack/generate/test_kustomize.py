@@ -41,39 +41,6 @@ def on_base(base, tmp_path):
     return lambda name="top", **more: folder(tmp_path / name, {}, resources=["../base"], **more)
 
 
-def test_components_change_other_resources(base, on_base, tmp_path):
-    """Patches of a component reach the objects next to it; its own objects are added."""
-    config = {"kind": "ConfigMap", "metadata": {"name": "c"}}
-    patch = {"path": "patch.yaml", "target": TARGET}
-    files = {"own.yaml": [config], "patch.yaml": [ADD]}
-    folder(tmp_path / "more", files, resources=["own.yaml"], patches=[patch])
-    top = on_base(components=["../more"])
-
-    deployment, service, added = render(top)
-    assert deployment["spec"]["replicas"] == 2
-    assert (service, added) == (SERVICE, config)
-    assert "replicas" not in render(base)[0]["spec"]
-
-
-def test_labels_reach_selectors(on_base):
-    """Selectors and the labels of selected objects stay consistent."""
-    labels = [{"includeSelectors": True, "pairs": {"x": "y"}}]
-    deployment, service = render(on_base(labels=labels))
-    both = {"a": "b", "x": "y"}
-    assert deployment["metadata"]["labels"] == service["metadata"]["labels"] == {"x": "y"}
-    assert deployment["spec"]["selector"]["matchLabels"] == both
-    assert deployment["spec"]["template"]["metadata"]["labels"] == both
-    assert service["spec"]["selector"] == both
-
-
-def test_images_are_set_by_name(on_base):
-    """Other images are unchanged."""
-    images = [{"name": "i", "newName": "new", "newTag": "2"}]
-    deployment, _ = render(on_base(images=images))
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    assert [each["image"] for each in containers] == ["new:2", "other:1"]
-
-
 def test_images_are_set_in_configured_fields(on_base, tmp_path):
     """This holds also for kustomizations on top; names within a longer text are unchanged."""
     env = [{"name": "A", "value": "i:1"}, {"name": "B", "value": "--x=i:1"}, {"name": "C"}]

@@ -72,28 +72,6 @@ def test_alerts_are_complete(rule):
     assert words.count("{{") == len(re.findall(r"\{\{ \$labels\.\w+ \}\}", words))
 
 
-def test_generated_files_are_up_to_date():
-    """``make generate`` writes the alerts' object, the dashboard and the page of metrics."""
-    for name, make in update_monitoring.OUTPUTS.items():
-        assert make() == (ROOT / name).read_text(), name
-
-
-def test_panels_do_not_overlap():
-    """Every panel has its own place and number."""
-    panels = monitoring_dashboard.dashboard()["panels"]
-    places = set()
-    for panel in panels:
-        grid = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(grid["x"], grid["x"] + grid["w"])
-            for y in range(grid["y"], grid["y"] + grid["h"])
-        }
-        assert not cells & places, panel["title"]
-        places |= cells
-    assert len({panel["id"] for panel in panels}) == len(panels)
-
-
 def test_expressions_are_parsed():
     """The result has the series, their selectors and groupings."""
     query = promql.read('sum by (a, b) (rate(x_total{j=~"up",c!="1"}[5m])) / on (a) y > 2 * 3e3')

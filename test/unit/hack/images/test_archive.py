@@ -3,14 +3,10 @@
 import gzip
 import hashlib
 import json
-import os
-import struct
 import tarfile
-from dataclasses import replace
 
 import pytest
 
-from hack.images import basic, containerfile, python_root
 from hack.images.archive import Image, Layer, join
 
 
@@ -26,29 +22,6 @@ def layer_of(folder):
 def read(archive, path):
     with tarfile.open(archive) as tar:
         return json.load(tar.extractfile(path))
-
-
-@pytest.mark.parametrize("compress", [False, True])
-def test_the_same_files_give_the_same_image(tmp_path, compress):
-    """Order of creation, times and the folder's name do not matter."""
-    written = []
-    for number, names in enumerate((["a", "b"], ["b", "a"])):
-        source = tmp_path / f"source{number}"
-        source.mkdir()
-        for name in names:
-            (source / name).write_text(name)
-            os.utime(source / name, (number, number))
-        image = Image(
-            reference="localhost/x:1",
-            layers=[layer_of(source)],
-            env={"A": "1"},
-            created=1,
-            compress=compress,
-        )
-        written.append(image.write(tmp_path / f"{number}.tar"))
-    assert written[0] == written[1]
-    assert (tmp_path / "0.tar").read_bytes() == (tmp_path / "1.tar").read_bytes()
-    assert sorted(p.name for p in tmp_path.glob("*.tar*")) == ["0.tar", "1.tar"]
 
 
 def test_archive_has_dockers_manifest(tmp_path):
@@ -152,89 +125,6 @@ def test_tree_keeps_links_and_modes_and_excludes_files(tmp_path):
     assert sorted(layer.entries) == ["at/link", "at/run"]
     assert layer.entries["at/link"].link == "no"
     assert layer.entries["at/run"].mode == 0o755
-
-
-@pytest.mark.parametrize(("kinds", "expected"), [([1, 6], False), ([6, 3, 1], True)])
-def test_programs_with_an_interpreter_need_a_loader(kinds, expected):
-    """A static program has no interpreter among its headers."""
-    header = bytearray(64 + 56 * len(kinds))
-    struct.pack_into("<Q", header, 0x20, 64)
-    struct.pack_into("<HH", header, 0x36, 56, len(kinds))
-    for index, kind in enumerate(kinds):
-        struct.pack_into("<I", header, 64 + 56 * index, kind)
-    assert basic.needs_loader(bytes(header)) is expected
-
-
-CONTAINERFILE = """\
-ARG PYTHON=x
-FROM ${PYTHON} AS agent-files
-# comment
-RUN true \\
- && cp -r /all/x-*.dist-info /app/ \\
- && cp -r __init__.py aio /app/jobsetpy/ \\
- && true
-FROM scratch AS agent
-ARG VERSION=none
-ARG REVISION=
-LABEL a="${VERSION}" b="${REVISION}" \\
-  c="two words"
-ENV PYTHONPATH=/app B="two words"
-USER 1:1
-ENTRYPOINT ["python", "-s", "-OO", "-m", "x"]
-FROM scratch AS other
-ENTRYPOINT ["python"]
-CMD ["run"]
-FROM agent AS child
-CMD ["walk"]
-FROM other AS heir
-ENTRYPOINT ["perl"]
-FROM scratch AS broken
-USER 1
-"""
-
-
-def test_targets_are_read_from_the_containerfile(tmp_path):
-    """It has entry point, environment, user, labels and the parts of the package."""
-    path = tmp_path / "Containerfile"
-    path.write_text(CONTAINERFILE)
-    agent = containerfile.read_target(path, "agent")
-    assert agent.entrypoint == ["python", "-s", "-OO", "-m", "x"]
-    assert agent.optimize == 2
-    assert agent.env == {"PYTHONPATH": "/app", "B": "two words"}
-    assert agent.user == "1:1"
-    assert agent.labels == {"a": "none", "c": "two words"}
-    assert agent.packages == ["__init__.py", "aio"]
-    labels = containerfile.read_target(path, "agent", {"VERSION": "1", "REVISION": "f"}).labels
-    assert labels == {"a": "1", "b": "f", "c": "two words"}
-    other = containerfile.read_target(path, "other")
-    assert (other.optimize, other.command, other.packages) == (0, ["run"], None)
-    for name in ("broken", "none"):
-        with pytest.raises(ValueError, match=name):
-            containerfile.read_target(path, name)
-
-
-def test_a_stage_inherits_from_its_parent(tmp_path):
-    """Its own instructions take precedence; a new entry point drops the parent's arguments."""
-    path = tmp_path / "Containerfile"
-    path.write_text(CONTAINERFILE)
-    agent = containerfile.read_target(path, "agent")
-    assert containerfile.read_target(path, "child") == replace(agent, command=["walk"])
-    heir = containerfile.read_target(path, "heir")
-    assert (heir.entrypoint, heir.command) == (["perl"], ())
-
-
-def test_ldd_output_is_parsed():
-    """The result has libraries and the loader, but not the kernel's library."""
-    text = (
-        "\tlinux-vdso.so.1 (0x00007ffd)\n"
-        "\tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007f1)\n"
-        "\t/lib64/ld-linux-x86-64.so.2 (0x00007f2)\n"
-        "\tstatically linked\n"
-    )
-    libraries = ["/lib/x86_64-linux-gnu/libz.so.1", "/lib64/ld-linux-x86-64.so.2"]
-    assert python_root.parse_ldd(text) == libraries
-    with pytest.raises(FileNotFoundError, match=r"libq\.so"):
-        python_root.parse_ldd("\tlibq.so => not found\n")
 
 
 def test_images_of_two_architectures_are_one_archive(tmp_path):

@@ -6,7 +6,6 @@ Where there is an engine, ``hack/images/compare.py`` compares them with the engi
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import tarfile
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import jobsetpy
 from hack.images import compare, project, trim
 from hack.images.archive import Image, Layer
 from hack.images.containerfile import read_target, stages
@@ -99,30 +97,6 @@ def test_images_are_for_the_restricted_profile(files):
         assert entry.isreg() or entry.isdir() or entry.issym(), entry.name
 
 
-def test_images_have_labels(agent):
-    """They have version, revision and licence, and the time of the commit."""
-    with tarfile.open(agent[0]) as archive:
-        config = read(archive, read(archive, "manifest.json")[0]["Config"])
-    assert config["created"] == "2023-11-14T22:13:20Z"
-    labels = config["config"]["Labels"]
-    assert {key.removeprefix("org.opencontainers.image."): v for key, v in labels.items()} == {
-        "title": "jobsetpy-agent",
-        "description": labels["org.opencontainers.image.description"],
-        "version": jobsetpy.__version__,
-        "revision": "f00",
-        "licenses": "Apache-2.0",
-    }
-
-
-def test_an_upgrade_fetches_only_the_last_layer(files):
-    """The system, the libraries and the project's files have one layer each."""
-    system, libraries, own = ({entry.name for entry in layer} for layer in files[1])
-    assert not any(name.startswith("app") for name in system)
-    assert {"app/h11/__init__.py", "app/msgspec/__init__.py"} <= libraries
-    assert all(re.match(r"app(/jobsetpy|/supervise|$)", name) for name in own)
-    assert not (libraries - {"app"}) & own
-
-
 def test_the_agents_image_has_exactly_the_agents_imports(files):
     """The agent can be imported with only the image's files, which include bytecode."""
     app = files[0] / "app"
@@ -159,16 +133,6 @@ def test_stages_install_and_trim_the_same_libraries():
         assert copies[:2] == [f"--from={name}-files /{each} /app" for each in ("libraries", "app")]
 
 
-def test_the_launcher_is_compiled_in_the_same_way():
-    """Flags, source and target are the same."""
-    words = dict(STAGES["launcher"].instructions)
-    assert words["COPY"].split()[0] == f"hack/images/{project.SUPERVISE_SOURCE.name}"
-    command = shlex.split(words["RUN"])
-    assert set(command) == {"gcc", "-o", "/supervise", "/supervise.c", *project.FREESTANDING}
-    copied = ("COPY", f"--from=launcher /supervise /{project.APP}/supervise")
-    assert copied in STAGES["agent"].instructions
-
-
 def test_nothing_runs_as_root_and_all_copied_files_exist():
     """The user is set last; the ignore file admits exactly the sources of every COPY."""
     for name in ("manager", "agent"):
@@ -187,13 +151,6 @@ def test_nothing_runs_as_root_and_all_copied_files_exist():
         assert any(fnmatch(path, pattern) for pattern in admitted), path
     for pattern in admitted:
         assert any(fnmatch(path, pattern) for path in copied), pattern
-
-
-def test_the_coscheduler_is_the_managers_image_with_another_command():
-    """It has no layer of its own."""
-    assert STAGES["coscheduler"].parent == "manager"
-    assert STAGES["coscheduler"].instructions == [("CMD", '["coscheduler"]')]
-    assert read_target(ROOT / "Containerfile", "coscheduler").command == ["coscheduler"]
 
 
 def test_libraries_are_trimmed(tmp_path):

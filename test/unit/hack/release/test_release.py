@@ -1,7 +1,6 @@
 """Releases: the same commit gives the same bytes, and an invalid state is refused."""
 
 import base64
-import gzip
 import hashlib
 import json
 import os
@@ -230,21 +229,6 @@ def test_every_standalone_kustomization_is_released(made):
     assert all((ROOT / "config" / folder).is_dir() for folder in folders)
 
 
-def test_standalone_kustomizations(tmp_path):
-    """Components, bases of others, and kustomizations with their own file name are excluded."""
-
-    def folder(path, kind, *resources):
-        (tmp_path / path).mkdir(parents=True)
-        text = {"kind": kind, "resources": list(resources)}
-        (tmp_path / path / "kustomization.yaml").write_text(yaml.safe_dump(text))
-
-    folder("default", "Kustomization", "../base")
-    folder("base", "Kustomization", "x.yaml")
-    folder("more", "Component")
-    folder("a/b", "Kustomization", "../../base")
-    assert release.standing_alone(tmp_path) == {"a-b.yaml": tmp_path / "a/b"}
-
-
 def test_manifests_name_the_images_of_the_release(made):
     """Manager and agent have the version and the prefix, and no tag that changes."""
     for path in made.glob("*.yaml"):
@@ -255,14 +239,6 @@ def test_manifests_name_the_images_of_the_release(made):
     text = (made / "install.yaml").read_text()
     for name in ("manager", "agent"):
         assert f"registry.example/team/jobsetpy-{name}:{VERSION}" in text
-
-
-def test_manifests_can_be_applied_in_their_order(made):
-    """Namespace and CRD come first, and webhooks after the Deployment that serves them."""
-    kinds = [item["kind"] for item in yaml.load_all((made / "install.yaml").read_text(), LOADER)]
-    assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
-    assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
-    assert kinds.index("Deployment") < len(kinds) - 2
 
 
 def test_the_source_archive_builds_the_same_wheel(made, tmp_path):
@@ -325,29 +301,6 @@ def test_inconsistent_versions_are_refused(clone, tmp_path, capsys, path, old, n
         git(clone, "tag", f"v{VERSION}")
     assert release.main(["--out", str(tmp_path / "out"), "--part", part]) == 1
     assert message in capsys.readouterr().err
-
-
-def test_sums_are_valid_and_list_the_files_of_a_release(tmp_path):
-    """``sha256sum`` accepts them; the next release removes only the files that they list."""
-    for name in ("a", "b"):
-        (tmp_path / name).write_text(name)
-    release.write_sums(tmp_path)
-    run("sha256sum", "--check", "--strict", release.SUMS, cwd=tmp_path, check=True)
-    (tmp_path / "mine").touch()
-    release.forget(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_packed_files_have_equal_headers(tmp_path):
-    """Order and time come from the caller; user and umask do not matter."""
-    data = release.packed({"x/b": b"2", "x/a": b"1"}, 5)
-    assert data == release.packed({"x/b": b"2", "x/a": b"1"}, 5)
-    (tmp_path / "x.tar").write_bytes(gzip.decompress(data))
-    with tarfile.open(tmp_path / "x.tar") as tar:
-        assert [(m.name, m.mtime, m.mode, m.uid) for m in tar] == [
-            ("x/b", 5, 0o644, 0),
-            ("x/a", 5, 0o644, 0),
-        ]
 
 
 @pytest.mark.foreign

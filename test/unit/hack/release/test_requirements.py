@@ -63,11 +63,6 @@ def closure(needs):
     return found
 
 
-def test_each_group_has_a_file():
-    """There are no groups without pins, and no pins without a group."""
-    assert {path.stem for path in FOLDER.glob("*.txt")} == set(WANTED)
-
-
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_every_requirement_is_pinned_by_hashes_and_names_no_host(name):
     """``--require-hashes`` accepts the file, with any index that the user has configured."""
@@ -100,14 +95,6 @@ def test_all_files_pin_the_same_versions():
         for package, version in versions(name).items():
             every.setdefault(package, set()).add(version)
     assert {package: found for package, found in every.items() if len(found) > 1} == {}
-
-
-def test_a_library_of_two_extras_has_one_bound():
-    """Extras can be installed together, and in any order."""
-    bounds = {}
-    for need in RUNTIME:
-        bounds.setdefault(need.name, set()).add(str(need.specifier))
-    assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS))

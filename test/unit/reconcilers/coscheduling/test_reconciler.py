@@ -118,22 +118,6 @@ async def test_all_pods_get_the_minimum_when_its_annotation_changes(rig):
         assert set(minima(rig).values()) == {"3"}
 
 
-async def test_gang_stays_the_same_after_a_partial_restart(rig):
-    """Pods of the recreated Job are in the gang of the pods that stayed."""
-    policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJob"}]}
-    async with rig.manager(gangs=True):
-        names = await begin(rig, failurePolicy=policy)
-        before = labels(rig, names[0])
-        for name in names[:2]:
-            rig.world.delete("pods", name)
-        rig.finish("test-js-w-0", "Failed")
-        await rig.settle(5)
-        rig.make_pods()
-        await rig.settle(1)
-
-        assert {labels(rig, name) for name in names} == {before}
-
-
 async def test_state_of_gangs_is_reported(rig):
     """Members, minimum, waiting and bound pods, and the reason, in few writes over time."""
     async with rig.manager(gangs=True):
@@ -157,27 +141,6 @@ async def test_state_of_gangs_is_reported(rig):
         await rig.settle(1)
         assert rig.condition(WAITING)[0] == "False"
         assert rig.condition(DONE) == ("True", keys.POD_GROUPS_BOUND_REASON)
-
-
-async def test_missing_members_are_reported(rig):
-    """Missing pods are not the scheduler's fault."""
-    async with rig.manager(gangs=True):
-        await begin(rig, pods=False)
-        await rig.settle(3)
-        assert message(rig, WAITING) == (
-            "the group: 0 of 4 members, 0 waiting, 0 bound (4 pods are missing)"
-        )
-
-
-async def test_different_priorities_are_reported_once(rig):
-    """Admission cannot see priorities that are set on pods."""
-    async with rig.manager(gangs=True):
-        first, *_ = await begin(rig)
-        rig.world.delete("pods", first)
-        rig.make_pods(priority=7)
-        await rig.settle(60)
-        (event,) = rig.events(keys.POD_GROUP_PRIORITIES_REASON)
-        assert "have different priorities (0, 7)" in event[1]
 
 
 async def test_jobsets_without_coscheduling_cause_no_writes(rig):

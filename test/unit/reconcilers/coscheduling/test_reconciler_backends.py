@@ -216,20 +216,6 @@ async def test_pod_group_keeps_its_minimum_until_its_gang_loses_a_pod(served):
         assert minima(served) == {"0": 2}
 
 
-async def test_pod_group_keeps_its_minimum_when_pods_succeed(served):
-    """The end of a large gang would otherwise cost three writes for each of its pods."""
-    async with manager(served, PODGROUP):
-        await begin(served, replicated_job("w", 1, parallelism=3))
-        names = bound_pods(served)
-        await served.settle(1)
-        before = writes(served)
-        for number, name in enumerate(names[:2], 1):
-            served.world.set_status("pods", name, phase="Succeeded")
-            served.world.set_status("jobs", "test-js-w-0", succeeded=number, active=3 - number)
-            await served.settle(1)
-        assert (minima(served), writes(served)) == ({"0": 3}, before)
-
-
 async def test_pod_group_is_absent_until_its_jobs_are_resized(alpha):
     """The API server refuses to resize them as long as the group exists."""
     async with manager(alpha, PODGROUP):
@@ -243,21 +229,6 @@ async def test_pod_group_is_absent_until_its_jobs_are_resized(alpha):
         await alpha.settle(60)
         assert {job["spec"]["parallelism"] for job in alpha.world.list("jobs")} == {3}
         assert minima(alpha) == {"0": 6}
-
-
-async def test_each_attempt_has_its_own_pod_group(served):
-    """Old pods do not count for it; the old group is deleted once they are gone."""
-    async with manager(served, PODGROUP):
-        await begin(served, failurePolicy={"maxRestarts": 3})
-        protect(served)
-        served.finish("test-js-w-0", "Failed")
-        await served.settle(5)
-        assert minima(served) == {"0": 4, "1": 4}
-        # Never with a lower minimum while Jobs of both attempts exist.
-        assert len(served.world.requests.matching("create", "podgroups")) == 2
-        old, new = sorted(served.world.list(POD_GROUPS), key=lambda each: each["metadata"]["name"])
-        assert "deletionTimestamp" in old["metadata"]
-        assert "deletionTimestamp" not in new["metadata"]
 
 
 async def test_deleted_pod_group_is_recreated(served):
@@ -280,20 +251,6 @@ async def test_failed_writes_are_repeated(served):
         await begin(served, scope="Job")
         await served.settle(29)
         assert len(served.world.list(POD_GROUPS)) == 2
-
-
-async def test_jobs_of_another_backend_do_not_count_for_a_pod_group(served):
-    """It waits only for pods that name it."""
-    async with manager(served, COSCHEDULER):
-        await begin(served)
-    async with manager(served, PODGROUP):
-        await served.settle(1)
-        assert minima(served) == {"0": 1}
-        served.world.delete("jobs", "test-js-w-0")
-        await served.settle(2)
-        (job,) = [j for j in served.world.list("jobs") if j["metadata"]["name"] == "test-js-w-0"]
-        assert "schedulingGroup" in job["spec"]["template"]["spec"]
-        assert minima(served) == {"0": 2}
 
 
 def gates(rig):

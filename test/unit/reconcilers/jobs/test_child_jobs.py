@@ -120,14 +120,6 @@ def test_unknown_fields_of_the_template_are_passed_on():
     assert spec["template"]["spec"]["schedulingGroup"] == {"podGroupName": "g"}
 
 
-def test_no_environment_variable_is_injected():
-    """Workers read labels and annotations."""
-    body = bodies(jobset_json())["test-js-replicated-job-a-0"]
-
-    containers = body["spec"]["template"]["spec"]["containers"]
-    assert containers == [{"name": "worker", "image": "worker:1"}]
-
-
 @pytest.mark.parametrize("suspend", [None, False, True])
 def test_job_has_the_suspend_state_of_its_jobset(suspend):
     """It is always explicit and overrides the template's."""

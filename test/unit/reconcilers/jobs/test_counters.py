@@ -9,7 +9,6 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.jobs.counters import is_ready, replicated_job_statuses
 from jobsetpy.reconcilers.jobs.surroundings import service_body
-from jobsetpy.reconcilers.rules import names
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import parse_count
@@ -66,13 +65,6 @@ def test_job_is_in_one_bucket(case):
 
     assert [kind for kind in kinds if getattr(buckets, kind)] == [expected]
     assert buckets.names == frozenset({"test-js-a-0"})
-
-
-def test_only_the_global_attempt_counts_when_the_gate_is_disabled():
-    """Labels of restarts of single Jobs are not read."""
-    child = job(labels={keys.REPLICATED_JOB_NAME: None, keys.JOB_RESTART_ATTEMPT: "x"})
-
-    assert sort_jobs(JOBSET, [child], Features(restart_job=False)).active == (child,)
 
 
 READY = {
@@ -186,18 +178,3 @@ def test_service_is_headless_and_selects_the_pods_of_its_jobset(network, name, p
         "selector": {keys.JOBSET_NAME: "test-js"},
         "publishNotReadyAddresses": publish,
     }
-
-
-def test_names_are_part_of_the_api():
-    """Users and other controllers rely on them."""
-    assert names.job_name("js", "rj", 3) == "js-rj-3"
-    assert names.claim_name("js", "cache") == "cache-js"
-    assert names.namespaced_job("ns", "js-rj-3") == "ns_js-rj-3"
-    assert len(names.job_key("ns", "js-rj-3")) == 40
-
-
-def test_feature_gates_are_set_by_name():
-    """Gates that are not mentioned are enabled."""
-    assert Features.from_gates({"TLSOptions": True}) == Features()
-    gates = {"RestartJob": False, "ElasticJobSet": False, "InPlaceRestart": False}
-    assert Features.from_gates(gates) == Features(False, False, False)

@@ -80,18 +80,6 @@ class TestBasics:
         assert [item["name"] for item in stored] == ["replicated-job-b", "replicated-job-a"]
         assert started.object["status"]["restarts"] == 0
 
-    def test_jobset_stays_active_while_one_job_runs(self, started):
-        """The counters include the running Job."""
-        started.complete(A, *B[:2])
-        started.ready(B[2])
-        started.reconcile()
-
-        assert active(started)
-        assert started.counters() == {
-            "replicated-job-b": {"succeeded": 2, "ready": 1, "active": 1},
-            "replicated-job-a": {"succeeded": 1},
-        }
-
     def test_jobset_fails_when_a_job_fails_without_a_policy(self, started):
         """The first failed Job ends the JobSet and is named."""
         started.fail(B[1])
@@ -151,10 +139,6 @@ class TestBasics:
         cluster = begin(managedBy="example.com/other", status=status)
 
         assert (cluster.jobs, cluster.object["status"]) == ({}, status)
-
-    def test_jobset_managed_by_this_controller_gets_its_jobs(self):
-        """``managedBy`` has a reserved value for this controller."""
-        assert len(begin(managedBy=keys.JOBSET_CONTROLLER_NAME).jobs) == 4
 
     def test_terminating_jobset_is_left_alone(self, started):
         """The garbage collector deletes its children."""
@@ -248,14 +232,6 @@ class TestFailurePolicy:
         assert cluster.condition("RestartingJobSet") == ("False", "JobSetFailed")
         assert restarts(cluster) == (1, 1)
 
-    def test_first_failure_ends_a_jobset_without_restarts(self):
-        """``maxRestarts`` is 0."""
-        cluster = with_policy(max_restarts=0)
-        cluster.fail(A)
-        cluster.reconcile()
-
-        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
-
     FAIL = "FailJobSet"
     RESTART = "RestartJobSet"
     IGNORE = "RestartJobSetAndIgnoreMaxRestarts"
@@ -344,37 +320,6 @@ class TestFailurePolicy:
             "FailurePolicyApplied",
             "JobsReady",
         ]
-
-    def test_rules_apply_in_order_over_several_failures(self):
-        """Failures by host maintenance restart without a charge; any other one ends the JobSet."""
-        cluster = with_policy(
-            rule(self.IGNORE, [self.POD], targets=["replicated-job-a"]),
-            rule("FailJobSet", name="catch-all"),
-        )
-        for number in (1, 2, 3):
-            cluster.fail(A, self.POD)
-            settle(cluster)
-
-            assert (restarts(cluster), active(cluster)) == ((number, 0), True)
-
-        cluster.fail(B[0], "")
-        cluster.reconcile()
-
-        assert (restarts(cluster), cluster.status.terminal_state) == ((3, 0), "Failed")
-
-    def test_restart_recreates_complete_jobs_as_well(self):
-        """The JobSet can complete afterwards."""
-        cluster = with_policy()
-        cluster.complete(A)
-        cluster.fail(B[0])
-        settle(cluster)
-
-        assert {k: v for k, v in cluster.counters().items() if v} == {}
-
-        cluster.complete(*ALL)
-        cluster.reconcile()
-
-        assert cluster.status.terminal_state == "Completed"
 
     def test_several_failures_of_one_attempt_are_one_restart(self):
         """The restart covers all Jobs that failed."""
@@ -829,14 +774,6 @@ class TestStartupPolicy:
         assert suspended(cluster) == dict.fromkeys(ALL, True)
         assert cluster.condition("StartupPolicyInProgress") is None
 
-    def test_all_jobs_are_resumed_immediately_without_an_order(self):
-        """No Job waits for another one."""
-        cluster = begin(suspend=True)
-        cluster.change_spec(suspend=False)
-        cluster.reconcile()
-
-        assert cluster.counters() == {"replicated-job-a": {}, "replicated-job-b": {}}
-
     def test_jobs_are_resumed_in_order(self):
         """Suspended stays True until the last Job is resumed."""
         cluster = self.in_order(suspend=True)
@@ -1009,12 +946,6 @@ class TestTimeToLive:
     def test_jobset_is_deleted_immediately_when_its_time_to_live_is_zero(self):
         """The pass after its completion deletes it."""
         assert self.completed(ttlSecondsAfterFinished=0).deleted
-
-    def test_running_jobset_is_not_deleted(self, started):
-        """Its time to live begins when it finishes."""
-        started.change_spec(ttlSecondsAfterFinished=0)
-
-        assert started.plan().empty
 
 
 class TestElastic:

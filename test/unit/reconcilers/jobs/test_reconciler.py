@@ -174,21 +174,6 @@ async def test_restart_recreates_all_jobs(rig):
         ]
 
 
-async def test_job_is_recreated_without_waiting_for_others(rig):
-    """As soon as its predecessor is gone."""
-    rig.world.garbage_collect = False
-    async with rig.running(failurePolicy={"maxRestarts": 3}):
-        rig.finish(A, "Failed")
-        await rig.settle()
-
-        assert rig.jobs() == dict.fromkeys(ALL, "0")
-
-        rig.world.patch("jobs", B[2], {"metadata": {"finalizers": None}})
-        await rig.settle()
-
-        assert rig.jobs() == {**dict.fromkeys(ALL, "0"), B[2]: "1"}
-
-
 async def test_failure_counts_once_when_the_jobset_cache_is_late(rig):
     """No second restart is counted while the watch of JobSets is silent."""
     async with rig.running(failurePolicy={"maxRestarts": 9}):
@@ -278,45 +263,3 @@ async def test_condition_waits_for_a_job_that_cannot_be_suspended(rig):
         await rig.settle(30)
 
         assert rig.condition("Suspended") == ("True", "SuspendedJobs")
-
-
-async def test_finished_jobset_is_deleted_after_its_time_to_live(rig):
-    """Its Jobs are deleted with it."""
-    async with rig.running(ttlSecondsAfterFinished=15):
-        for name in ALL:
-            rig.finish(name)
-        await rig.settle(12)
-
-        assert rig.jobset() is not None
-
-        await rig.settle(5)
-
-        assert rig.jobset() is None
-        assert rig.jobs() == {}
-
-
-async def test_volume_claims_are_created_once(rig):
-    """A retained claim outlives the JobSet and is used again."""
-    spec = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
-    policies = [
-        {
-            "templates": [{"metadata": {"name": name}, "spec": spec}],
-            "retentionPolicy": {"whenDeleted": when_deleted},
-        }
-        for name, when_deleted in (("data", "Retain"), ("cache", "Delete"))
-    ]
-    async with rig.running(volumeClaimPolicies=policies):
-        rig.touch()
-        await rig.settle()
-
-        claims = rig.world.list("persistentvolumeclaims")
-        assert [item["metadata"]["name"] for item in claims] == ["cache-test-js", "data-test-js"]
-        assert rig.world.requests.count("create", "persistentvolumeclaims") == 2
-
-        rig.world.delete("jobsets", "test-js", propagation="Foreground")
-        await rig.settle()
-        rig.create(volumeClaimPolicies=policies)
-        await rig.settle()
-
-        assert rig.world.requests.count("create", "persistentvolumeclaims") == 3
-        assert set(rig.jobs()) == set(ALL)

@@ -55,17 +55,6 @@ def test_first_job_is_resumed_before_the_second_when_in_order(name):
     assert cluster.condition(keys.STARTUP_COMPLETED_CONDITION) == completed
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_dependent_job_waits_until_the_other_is_resumed(name):
-    """A suspended Job is not ready."""
-    size, succeeded = SIZES[name]
-    cluster = preempted(size, succeeded, depends=True)
-
-    assert [action.name for action in cluster.plan().actions] == [A]
-    cluster.reconcile()
-    assert suspended(cluster) == {A: False, B: False}
-
-
 def test_restart_is_not_over_before_its_jobs_are_resumed():
     """Its condition stays True while a Job is suspended."""
     size = {"parallelism": 2, "completions": 6}
@@ -79,12 +68,3 @@ def test_restart_is_not_over_before_its_jobs_are_resumed():
     cluster.carry_out(cluster.plan())
 
     assert cluster.condition(keys.RESTARTING_CONDITION)[0] == "True"
-
-
-def test_succeeded_pods_of_a_suspended_job_are_counted_as_ready():
-    """The stored counter follows pods only, as users know it."""
-    cluster = preempted({"parallelism": 2, "completions": 6}, 2)
-    cluster.change_spec(suspend=True)
-    cluster.reconcile()
-
-    assert cluster.counters()["a"] == {"ready": 1, "suspended": 1}

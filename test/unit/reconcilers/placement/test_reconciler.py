@@ -19,7 +19,6 @@ pytestmark = pytest.mark.looptime
 
 RACK = "example.test/rack"
 JOB = "js-w-0"
-USERS_GATE = {"name": "example.test/users"}
 
 
 class Rack:
@@ -137,30 +136,6 @@ async def test_followers_are_released_when_their_leader_is_bound(rack):
         assert rack.world.requests.count("list", "pods") == 1
 
 
-async def test_users_gates_and_selectors_stay(rack):
-    """Only the placement gate is removed, and one entry is added."""
-    async with rack.manager():
-        rack.held("f1", others=[USERS_GATE], nodeSelector={"disk": "ssd"})
-        rack.held("f2", nodeSelector={RACK: "a"})
-        rack.pod("leader", 0, nodeName="a1")
-        await rack.settle()
-        assert rack.get("f1")["nodeSelector"] == {"disk": "ssd", RACK: "a"}
-        assert rack.get("f1")["schedulingGates"] == [USERS_GATE]
-        assert rack.where("f2") == [("a", [])]
-
-
-async def test_late_follower_is_released_by_its_own_event(rack):
-    """It was held because the cache of another replica was late."""
-    async with rack.manager():
-        rack.pod("leader", 0, nodeName="a1")
-        await rack.settle()
-        rack.held("late")
-        rack.placed("direct", "a")
-        await rack.settle()
-        assert rack.where("late", "direct") == [("a", []), ("a", [])]
-        assert rack.writes() == [("patch", "pods", "late")]
-
-
 async def test_followers_are_released_by_the_next_manager(rack):
     """No manager ran when they were created."""
     rack.pod("leader", 0, nodeName="a1")
@@ -202,19 +177,6 @@ async def test_relabelled_nodes_move_no_pod(rack):
         rack.world.patch("nodes", "a1", {"metadata": {"labels": {RACK: "z"}}})
         await rack.settle()
         assert rack.where("f1") == [("a", [])]
-
-
-async def test_followers_wait_while_there_are_two_leaders(rack):
-    """The Job controller removes one of them, and the other one counts."""
-    async with rack.manager():
-        rack.pod("one", 0, nodeName="a1")
-        rack.pod("two", 0, nodeName="b1")
-        rack.held("f1")
-        await rack.settle()
-        assert rack.where("f1") == [HELD]
-        rack.world.delete("pods", "one")
-        await rack.settle()
-        assert rack.where("f1") == [("b", [])]
 
 
 async def test_misplaced_followers_are_evicted(rack):
@@ -260,28 +222,6 @@ async def test_late_misplaced_follower_is_repaired_by_its_own_event(rack):
         assert rack.where("good", "bare") == [None, None]
 
 
-async def test_only_held_pods_are_changed_without_webhooks(rack):
-    """Without the webhook every follower is misplaced, and none is evicted."""
-    async with rack.manager(repair=False):
-        rack.pod("leader", 0, nodeName="a1")
-        rack.pod("bare")
-        rack.held("f1")
-        await rack.settle()
-        assert rack.where("bare", "f1") == [(None, []), ("a", [])]
-
-
-@pytest.mark.parametrize("strategy", ["", "true"])
-async def test_pods_of_the_node_selector_strategy_are_left_alone(rack, strategy):
-    """They have no domain in their selectors."""
-    async with rack.manager():
-        notes = {keys.NODE_SELECTOR_ANNOTATION: strategy}
-        rack.pod("leader", 0, nodeName="a1", notes=notes)
-        rack.pod("f1", notes=notes)
-        await rack.settle()
-        assert rack.where("f1") == [(None, [])]
-        assert rack.writes() == []
-
-
 async def test_no_pod_is_evicted_when_the_cache_is_late(rack):
     """Pods are listed before an eviction, and the list has the next leader."""
     async with rack.manager():
@@ -313,34 +253,6 @@ async def test_failed_eviction_is_repeated_and_delays_no_other(rack):
         assert rack.where("f1", "f2") == [("b", []), None]
         rule.lift()
         await rack.settle(60)
-        assert rack.where("f1") == [None]
-
-
-@pytest.mark.parametrize("field", ["completedIndexes", "failedIndexes"])
-async def test_followers_go_to_the_domain_of_a_leader_that_has_ended(rack, field):
-    """As soon as the status of the Job says that no other leader will come."""
-    async with rack.manager():
-        rack.pod("leader", 0)
-        rack.held("f1")
-        rack.world.set_status("pods", "leader", phase="Succeeded")
-        rack.bind("leader", "b1")
-        await rack.settle()
-        assert rack.where("f1") == [HELD]
-        rack.world.set_status("jobs", JOB, **{field: "0"})
-        await rack.settle()
-        assert rack.where("f1") == [("b", [])]
-        rack.held("f2")
-        await rack.settle()
-        assert rack.where("f2") == [("b", [])]
-
-
-async def test_followers_without_any_trace_of_a_domain_are_recreated(rack):
-    """Their replacements choose a domain themselves."""
-    async with rack.manager():
-        rack.held("f1")
-        await rack.settle()
-        rack.world.set_status("jobs", JOB, completedIndexes="0")
-        await rack.settle()
         assert rack.where("f1") == [None]
 
 

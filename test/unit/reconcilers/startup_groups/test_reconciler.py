@@ -58,22 +58,6 @@ async def test_last_start_releases_the_group(rig):
         assert rig.condition(WAITING) is None
 
 
-async def test_nothing_is_written_after_the_release(rig):
-    """Main containers start, containers restart, and pods are replaced."""
-    async with rig.manager(groups=True):
-        names = await begin(rig)
-        start(rig, *names)
-        await rig.settle()
-        for state in ("waiting", "terminated"):
-            start(rig, *names, state=state)
-            await rig.settle()
-        rig.world.delete("pods", names[0])
-        await rig.settle(90)
-
-        assert map_writes(rig) == ["started"]
-        assert rig.condition(DONE)[0] == "True"
-
-
 async def test_incomplete_group_is_reported(rig):
     """A condition comes soon, missing pods after a minute, in a few writes."""
     async with rig.manager(groups=True):
@@ -132,27 +116,6 @@ async def test_no_job_is_created_when_the_config_map_of_another_owner_is_not_cac
         assert value(rig).endswith(" 1\n")
 
 
-async def test_restarted_group_waits_for_its_own_signal(rig):
-    """The value of the previous attempt stays until all new pods have started."""
-    async with rig.manager(groups=True):
-        start(rig, *await begin(rig, failurePolicy={"maxRestarts": 1}))
-        await rig.settle()
-        before = value(rig)
-        rig.finish("test-js-w-0", "Failed", "BackoffLimitExceeded")
-        await rig.settle()
-        assert set(rig.jobs().values()) == {"1"}
-        *most, last = rig.make_pods()
-        start(rig, *most)
-        await rig.settle()
-        assert value(rig) == before
-        assert rig.condition(WAITING)[0] == "True"
-
-        start(rig, last)
-        await rig.settle()
-        assert before.endswith(" 1\n")
-        assert value(rig).endswith(" 2\n")
-
-
 async def test_next_manager_releases_the_group(rig):
     """Its state is in the cluster."""
     async with rig.manager(groups=True):
@@ -166,30 +129,6 @@ async def test_next_manager_releases_the_group(rig):
     async with rig.manager(groups=True):
         await rig.settle()
     assert map_writes(rig) == ["started"]
-
-
-async def test_jobs_created_before_the_group_do_not_count(rig):
-    """Their pods run without a barrier; a single recreated Job waits for its own pods."""
-    policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJob"}]}
-    async with rig.manager(groups=True):
-        rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=policy)
-        await rig.settle(0.5)
-        rig.run_pods(2)
-        rig.change(groupSchedulingConfig={})
-        await rig.settle()
-        for pod in ("test-js-w-0-0", "test-js-w-0-1"):
-            rig.world.delete("pods", pod)
-        rig.finish("test-js-w-0", "Failed")
-        await rig.settle()
-        first, last = rig.make_pods()
-        start(rig, first)
-        await rig.settle()
-        assert value(rig) is None
-
-        start(rig, last)
-        await rig.settle()
-        assert value(rig).endswith(" 3\n")
-        assert rig.condition(DONE) == ("True", keys.GROUP_STARTED_REASON)
 
 
 async def test_write_is_repeated_after_a_conflict(rig):

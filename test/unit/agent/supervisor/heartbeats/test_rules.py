@@ -143,22 +143,6 @@ def test_intervals_are_between_a_tenth_of_a_second_and_ten_seconds(
 # ---- datagrams -----------------------------------------------------------------------------------
 
 
-def test_beat_is_decoded_as_it_was_encoded() -> None:
-    """It has 30 bytes, 58 with the headers of IP and UDP."""
-    sent = beat(3, motion=Motion.MOVING, bye=1)
-    answer = sent._replace(bye=False, answer=True)
-
-    assert [decode(encode(each, KEY), KEY) for each in (sent, answer)] == [sent, answer]
-    assert len(encode(sent, KEY)) == 30
-
-
-@given(st.binary(max_size=64))
-def test_datagram_without_the_key_is_not_a_beat(data: bytes) -> None:
-    """Neither any bytes nor a beat with the key of another JobSet."""
-    assert decode(data, KEY) is None
-    assert decode(encode(beat(1), key_of("another")), KEY) is None
-
-
 @given(st.integers(0, 29), st.integers(1, 255))
 def test_changed_datagram_is_not_a_beat(at: int, change: int) -> None:
     """One other byte is enough."""
