@@ -27,9 +27,9 @@ from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers.coscheduling.plan import GangMemory, ObservedGangs, plan_coscheduling
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
-from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.plan import JobsMemory
 from jobsetpy.reconcilers.rules.times import Now
