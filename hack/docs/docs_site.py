@@ -19,6 +19,7 @@ import shutil
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,14 +118,23 @@ def index_text() -> str:
     return "\n".join(out)
 
 
+def public_names(package: ModuleType) -> list[str]:
+    """Return the names that a package exports."""
+    return sorted(
+        name
+        for name, value in vars(package).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    )
+
+
 def package_text(name: str) -> str:
     """Return a package's page: its docstring, a table of its names, and their docstrings."""
     package = importlib.import_module(name)
     title = f"``{name}``"
-    about, table = inspect.getdoc(package) or "", (f"   {each}" for each in package.__all__)
+    about, table = inspect.getdoc(package) or "", (f"   {each}" for each in public_names(package))
     out = [title, "=" * len(title), "", about, "", f".. currentmodule:: {name}", ""]
     out += [".. autosummary::", "   :nosignatures:", "", *table, ""]
-    for each in package.__all__:
+    for each in public_names(package):
         of = getattr(package, each)
         if inspect.isclass(of):
             out += [f".. autoclass:: {each}", "   :members:"]

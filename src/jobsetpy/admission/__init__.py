@@ -4,7 +4,5 @@ The rules are pure functions in ``jobsetpy.reconcilers``; this package uses them
 server's HTTPS requests.
 """
 
-from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.admission._webhooks import setup
-
-__all__ = ["WebhookSettings", "setup"]
+from jobsetpy.admission._settings import WebhookSettings as WebhookSettings
+from jobsetpy.admission._webhooks import setup as setup

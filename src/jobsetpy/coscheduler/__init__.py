@@ -4,7 +4,6 @@
 answers the scheduler over mutual TLS. Certificates are handled like those of the webhooks.
 """
 
-from jobsetpy.coscheduler._settings import CoschedulerSettings
-from jobsetpy.coscheduler._setup import Coscheduler, setup
-
-__all__ = ["Coscheduler", "CoschedulerSettings", "setup"]
+from jobsetpy.coscheduler._settings import CoschedulerSettings as CoschedulerSettings
+from jobsetpy.coscheduler._setup import Coscheduler as Coscheduler
+from jobsetpy.coscheduler._setup import setup as setup

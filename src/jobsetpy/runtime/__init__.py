@@ -8,279 +8,137 @@ from jobsetpy.extras import require as _require
 
 _require("jobsetpy.runtime", "runtime")
 
-from jobsetpy.aio import Clock, LoopClock
-from jobsetpy.api._wire import evolve, field, to_json
-from jobsetpy.api._wire import wire as model
-from jobsetpy.api.apps import Deployment
-from jobsetpy.api.batch import Job
-from jobsetpy.api.coordination import Lease
-from jobsetpy.api.core import (
-    ConfigMap,
-    Namespace,
-    Node,
-    PersistentVolumeClaim,
-    Pod,
-    Secret,
-    Service,
-)
-from jobsetpy.api.durations import parse_duration as duration
-from jobsetpy.api.label_selectors import LabelRequirement, LabelSelector
-from jobsetpy.api.meta import (
-    Condition,
-    KubeObject,
-    ObjectKey,
-    ObjectMeta,
-    OwnerReference,
-    ResourceInfo,
-    key_of,
-    owner_reference_to,
-    resource,
-)
-from jobsetpy.api.quantities import quantity
-from jobsetpy.api.unstructured import Unstructured, unstructured
-from jobsetpy.client import Client, HttpRequest, HttpResponse, Page, connect
-from jobsetpy.controller import (
-    Controller,
-    Event,
-    EventHandler,
-    EventLimits,
-    EventRecorder,
-    Expectations,
-    Reconciler,
-    Request,
-    Result,
-    Runnable,
-    Watch,
-    controller_for,
-    enqueue_mapped,
-    enqueue_owner,
-    enqueue_self,
-)
-from jobsetpy.controller.predicates import (
-    Predicate,
-    all_of,
-    annotations_changed,
-    any_of,
-    created,
-    deleted,
-    deletion_requested,
-    field_changed,
-    generation_changed,
-    has_labels,
-    in_namespaces,
-    labels_changed,
-    named,
-    not_,
-    resource_version_changed,
-    updated,
-)
-from jobsetpy.errors import (
-    AlreadyExistsError,
-    AlreadyStartedError,
-    ApiError,
-    ApiTimeoutError,
-    CacheError,
-    ConflictError,
-    ConnectFailedError,
-    DecodeError,
-    ExpiredError,
-    ForbiddenError,
-    IndexConflictError,
-    InvalidError,
-    JobSetPyError,
-    LeadershipLostError,
-    LifecycleError,
-    NotFoundError,
-    NotLeadingError,
-    NotSyncedError,
-    RetryableApiError,
-    StartTimedOutError,
-    StopTimedOutError,
-    StreamBrokenError,
-    TerminalError,
-    TransportError,
-    UnauthorizedError,
-    UnknownIndexError,
-)
-from jobsetpy.informers import (
-    BY_NAMESPACE,
-    OWNER_UID,
-    Index,
-    InformerObserver,
-    NullObserver,
-    Shard,
-    SharedInformer,
-    Store,
-    Tally,
-    WatchOptions,
-)
-from jobsetpy.manager import Check, LeaderElectionSettings, Manager, ManagerSettings, ServerRunnable
-from jobsetpy.observability.logging import configure as configure_logging
-from jobsetpy.observability.logging import get_logger
-from jobsetpy.runtime._conditions import condition_of, set_condition
-from jobsetpy.runtime._discovery import discover
-from jobsetpy.runtime._finalizers import Finalizer, finalizer
-from jobsetpy.runtime._webhooks import (
-    AdmissionRequest,
-    Conversion,
-    Invalid,
-    Warn,
-    Webhook,
-    serve_webhooks,
-)
-from jobsetpy.runtime._writes import (
-    Applied,
-    Outcome,
-    create_or_apply,
-    difference,
-    list_objects,
-    patch_status,
-)
-from jobsetpy.serving.webhook_settings import WebhookServerSettings
-from jobsetpy.workqueue import (
-    ItemExponential,
-    MaxOf,
-    RateLimiter,
-    TokenBucket,
-    default_rate_limiter,
-)
-
-KubeClient = Client
-"""Alias of ``Client``."""
-
-__all__ = [
-    "BY_NAMESPACE",
-    "OWNER_UID",
-    "AdmissionRequest",
-    "AlreadyExistsError",
-    "AlreadyStartedError",
-    "ApiError",
-    "ApiTimeoutError",
-    "Applied",
-    "CacheError",
-    "Check",
-    "Client",
-    "Clock",
-    "Condition",
-    "ConfigMap",
-    "ConflictError",
-    "ConnectFailedError",
-    "Controller",
-    "Conversion",
-    "DecodeError",
-    "Deployment",
-    "Event",
-    "EventHandler",
-    "EventLimits",
-    "EventRecorder",
-    "Expectations",
-    "ExpiredError",
-    "Finalizer",
-    "ForbiddenError",
-    "HttpRequest",
-    "HttpResponse",
-    "Index",
-    "IndexConflictError",
-    "InformerObserver",
-    "Invalid",
-    "InvalidError",
-    "ItemExponential",
-    "Job",
-    "JobSetPyError",
-    "KubeClient",
-    "KubeObject",
-    "LabelRequirement",
-    "LabelSelector",
-    "LeaderElectionSettings",
-    "LeadershipLostError",
-    "Lease",
-    "LifecycleError",
-    "LoopClock",
-    "Manager",
-    "ManagerSettings",
-    "MaxOf",
-    "Namespace",
-    "Node",
-    "NotFoundError",
-    "NotLeadingError",
-    "NotSyncedError",
-    "NullObserver",
-    "ObjectKey",
-    "ObjectMeta",
-    "Outcome",
-    "OwnerReference",
-    "Page",
-    "PersistentVolumeClaim",
-    "Pod",
-    "Predicate",
-    "RateLimiter",
-    "Reconciler",
-    "Request",
-    "ResourceInfo",
-    "Result",
-    "RetryableApiError",
-    "Runnable",
-    "Secret",
-    "ServerRunnable",
-    "Service",
-    "Shard",
-    "SharedInformer",
-    "StartTimedOutError",
-    "StopTimedOutError",
-    "Store",
-    "StreamBrokenError",
-    "Tally",
-    "TerminalError",
-    "TokenBucket",
-    "TransportError",
-    "UnauthorizedError",
-    "UnknownIndexError",
-    "Unstructured",
-    "Warn",
-    "Watch",
-    "WatchOptions",
-    "Webhook",
-    "WebhookServerSettings",
-    "all_of",
-    "annotations_changed",
-    "any_of",
-    "condition_of",
-    "configure_logging",
-    "connect",
-    "controller_for",
-    "create_or_apply",
-    "created",
-    "default_rate_limiter",
-    "deleted",
-    "deletion_requested",
-    "difference",
-    "discover",
-    "duration",
-    "enqueue_mapped",
-    "enqueue_owner",
-    "enqueue_self",
-    "evolve",
-    "field",
-    "field_changed",
-    "finalizer",
-    "generation_changed",
-    "get_logger",
-    "has_labels",
-    "in_namespaces",
-    "key_of",
-    "labels_changed",
-    "list_objects",
-    "model",
-    "named",
-    "not_",
-    "owner_reference_to",
-    "patch_status",
-    "quantity",
-    "resource",
-    "resource_version_changed",
-    "serve_webhooks",
-    "set_condition",
-    "to_json",
-    "unstructured",
-    "updated",
-]
+from jobsetpy.aio import Clock as Clock
+from jobsetpy.aio import LoopClock as LoopClock
+from jobsetpy.api._wire import evolve as evolve
+from jobsetpy.api._wire import field as field
+from jobsetpy.api._wire import to_json as to_json
+from jobsetpy.api.apps import Deployment as Deployment
+from jobsetpy.api.batch import Job as Job
+from jobsetpy.api.coordination import Lease as Lease
+from jobsetpy.api.core import ConfigMap as ConfigMap
+from jobsetpy.api.core import Namespace as Namespace
+from jobsetpy.api.core import Node as Node
+from jobsetpy.api.core import PersistentVolumeClaim as PersistentVolumeClaim
+from jobsetpy.api.core import Pod as Pod
+from jobsetpy.api.core import Secret as Secret
+from jobsetpy.api.core import Service as Service
+from jobsetpy.api.label_selectors import LabelRequirement as LabelRequirement
+from jobsetpy.api.label_selectors import LabelSelector as LabelSelector
+from jobsetpy.api.meta import Condition as Condition
+from jobsetpy.api.meta import KubeObject as KubeObject
+from jobsetpy.api.meta import ObjectKey as ObjectKey
+from jobsetpy.api.meta import ObjectMeta as ObjectMeta
+from jobsetpy.api.meta import OwnerReference as OwnerReference
+from jobsetpy.api.meta import ResourceInfo as ResourceInfo
+from jobsetpy.api.meta import key_of as key_of
+from jobsetpy.api.meta import owner_reference_to as owner_reference_to
+from jobsetpy.api.meta import resource as resource
+from jobsetpy.api.quantities import quantity as quantity
+from jobsetpy.api.unstructured import Unstructured as Unstructured
+from jobsetpy.api.unstructured import unstructured as unstructured
+from jobsetpy.client import Client as Client
+from jobsetpy.client import HttpRequest as HttpRequest
+from jobsetpy.client import HttpResponse as HttpResponse
+from jobsetpy.client import Page as Page
+from jobsetpy.client import connect as connect
+from jobsetpy.controller import Controller as Controller
+from jobsetpy.controller import Event as Event
+from jobsetpy.controller import EventHandler as EventHandler
+from jobsetpy.controller import EventLimits as EventLimits
+from jobsetpy.controller import EventRecorder as EventRecorder
+from jobsetpy.controller import Expectations as Expectations
+from jobsetpy.controller import Reconciler as Reconciler
+from jobsetpy.controller import Request as Request
+from jobsetpy.controller import Result as Result
+from jobsetpy.controller import Runnable as Runnable
+from jobsetpy.controller import Watch as Watch
+from jobsetpy.controller import controller_for as controller_for
+from jobsetpy.controller import enqueue_mapped as enqueue_mapped
+from jobsetpy.controller import enqueue_owner as enqueue_owner
+from jobsetpy.controller import enqueue_self as enqueue_self
+from jobsetpy.controller.predicates import Predicate as Predicate
+from jobsetpy.controller.predicates import all_of as all_of
+from jobsetpy.controller.predicates import annotations_changed as annotations_changed
+from jobsetpy.controller.predicates import any_of as any_of
+from jobsetpy.controller.predicates import created as created
+from jobsetpy.controller.predicates import deleted as deleted
+from jobsetpy.controller.predicates import deletion_requested as deletion_requested
+from jobsetpy.controller.predicates import field_changed as field_changed
+from jobsetpy.controller.predicates import generation_changed as generation_changed
+from jobsetpy.controller.predicates import has_labels as has_labels
+from jobsetpy.controller.predicates import in_namespaces as in_namespaces
+from jobsetpy.controller.predicates import labels_changed as labels_changed
+from jobsetpy.controller.predicates import named as named
+from jobsetpy.controller.predicates import not_ as not_
+from jobsetpy.controller.predicates import resource_version_changed as resource_version_changed
+from jobsetpy.controller.predicates import updated as updated
+from jobsetpy.errors import AlreadyExistsError as AlreadyExistsError
+from jobsetpy.errors import AlreadyStartedError as AlreadyStartedError
+from jobsetpy.errors import ApiError as ApiError
+from jobsetpy.errors import ApiTimeoutError as ApiTimeoutError
+from jobsetpy.errors import CacheError as CacheError
+from jobsetpy.errors import ConflictError as ConflictError
+from jobsetpy.errors import ConnectFailedError as ConnectFailedError
+from jobsetpy.errors import DecodeError as DecodeError
+from jobsetpy.errors import ExpiredError as ExpiredError
+from jobsetpy.errors import ForbiddenError as ForbiddenError
+from jobsetpy.errors import IndexConflictError as IndexConflictError
+from jobsetpy.errors import InvalidError as InvalidError
+from jobsetpy.errors import JobSetPyError as JobSetPyError
+from jobsetpy.errors import LeadershipLostError as LeadershipLostError
+from jobsetpy.errors import LifecycleError as LifecycleError
+from jobsetpy.errors import NotFoundError as NotFoundError
+from jobsetpy.errors import NotLeadingError as NotLeadingError
+from jobsetpy.errors import NotSyncedError as NotSyncedError
+from jobsetpy.errors import RetryableApiError as RetryableApiError
+from jobsetpy.errors import StartTimedOutError as StartTimedOutError
+from jobsetpy.errors import StopTimedOutError as StopTimedOutError
+from jobsetpy.errors import StreamBrokenError as StreamBrokenError
+from jobsetpy.errors import TerminalError as TerminalError
+from jobsetpy.errors import TransportError as TransportError
+from jobsetpy.errors import UnauthorizedError as UnauthorizedError
+from jobsetpy.errors import UnknownIndexError as UnknownIndexError
+from jobsetpy.informers import BY_NAMESPACE as BY_NAMESPACE
+from jobsetpy.informers import OWNER_UID as OWNER_UID
+from jobsetpy.informers import Index as Index
+from jobsetpy.informers import InformerObserver as InformerObserver
+from jobsetpy.informers import NullObserver as NullObserver
+from jobsetpy.informers import Shard as Shard
+from jobsetpy.informers import SharedInformer as SharedInformer
+from jobsetpy.informers import Store as Store
+from jobsetpy.informers import Tally as Tally
+from jobsetpy.informers import WatchOptions as WatchOptions
+from jobsetpy.manager import Check as Check
+from jobsetpy.manager import LeaderElectionSettings as LeaderElectionSettings
+from jobsetpy.manager import Manager as Manager
+from jobsetpy.manager import ManagerSettings as ManagerSettings
+from jobsetpy.manager import ServerRunnable as ServerRunnable
+from jobsetpy.observability.logging import get_logger as get_logger
+from jobsetpy.runtime._aliases import KubeClient as KubeClient
+from jobsetpy.runtime._aliases import configure_logging as configure_logging
+from jobsetpy.runtime._aliases import duration as duration
+from jobsetpy.runtime._aliases import model as model
+from jobsetpy.runtime._conditions import condition_of as condition_of
+from jobsetpy.runtime._conditions import set_condition as set_condition
+from jobsetpy.runtime._discovery import discover as discover
+from jobsetpy.runtime._finalizers import Finalizer as Finalizer
+from jobsetpy.runtime._finalizers import finalizer as finalizer
+from jobsetpy.runtime._webhooks import AdmissionRequest as AdmissionRequest
+from jobsetpy.runtime._webhooks import Conversion as Conversion
+from jobsetpy.runtime._webhooks import Invalid as Invalid
+from jobsetpy.runtime._webhooks import Warn as Warn
+from jobsetpy.runtime._webhooks import Webhook as Webhook
+from jobsetpy.runtime._webhooks import serve_webhooks as serve_webhooks
+from jobsetpy.runtime._writes import Applied as Applied
+from jobsetpy.runtime._writes import Outcome as Outcome
+from jobsetpy.runtime._writes import create_or_apply as create_or_apply
+from jobsetpy.runtime._writes import difference as difference
+from jobsetpy.runtime._writes import list_objects as list_objects
+from jobsetpy.runtime._writes import patch_status as patch_status
+from jobsetpy.serving.webhook_settings import WebhookServerSettings as WebhookServerSettings
+from jobsetpy.workqueue import ItemExponential as ItemExponential
+from jobsetpy.workqueue import MaxOf as MaxOf
+from jobsetpy.workqueue import RateLimiter as RateLimiter
+from jobsetpy.workqueue import TokenBucket as TokenBucket
+from jobsetpy.workqueue import default_rate_limiter as default_rate_limiter
