@@ -34,6 +34,8 @@ REPORT_S: Final = 0.05
 """Maximum time in seconds for which findings are kept while there is more output."""
 FIRST_PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 60.0
+NICE: Final = 10
+"""Priority below that of worker and agent: a flood of output is matched as far as there is time."""
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +118,7 @@ class Matching:
         """Match other patterns after the next start."""
         self._patterns = patterns
 
-    def offer(self, stream: int, run: int, data: memoryview) -> None:
+    def offer(self, stream: int, run: int, data: memoryview) -> bool:
         """Send a piece of output if the process is not behind; called by the streams' threads."""
         header = bytes((stream, stream in self._gaps)) + run.to_bytes(4, "little")
         with self._lock:
@@ -124,9 +126,15 @@ class Matching:
                 with suppress(OSError):
                     self._socket.sendmsg([header, data], (), socket.MSG_DONTWAIT)
                     self._gaps.discard(stream)
-                    return
+                    return True
+        self.miss(stream, len(data))
+        return False
+
+    def miss(self, stream: int, count: int) -> None:
+        """Note bytes that were not sent."""
+        with self._lock:
             self._gaps.add(stream)
-            self.dropped += len(data)
+            self.dropped += count
 
     def close(self) -> None:
         """End the process, and start no other."""
@@ -186,6 +194,7 @@ def _leave_agent(kept: int) -> None:
             signal.signal(handled, signal.SIG_DFL)
     with suppress(OSError):
         os.setpgid(0, 0)
+        os.nice(NICE)
     nothing = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)

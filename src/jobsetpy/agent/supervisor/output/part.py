@@ -116,7 +116,7 @@ class Output(Part):
             on_seen=self._seen,
             on_end=self._matching_ended,
         )
-        self._streams, problems = open_streams(matching.offer)
+        self._streams, problems = open_streams(matching)
         for why in problems:
             self._log("an output stream is not read", level="warning", why=why)
         if not self._streams:

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import select
+import sys
 import termios
 import threading
 import time
@@ -25,21 +26,28 @@ CHUNK: Final = 128 * 1024
 """Maximum number of bytes that are copied at a time; a message of a pair of sockets takes them."""
 DRAIN_S: Final = 10.0
 """Maximum time in seconds at the pod's end in which no byte can be written, before it is lost."""
+SKIPPED: Final = 1 << 20
+"""Number of bytes that are not offered after a piece that was dropped: there is too much output,
+and the kernel can move it from pipe to pipe without a copy."""
 _POLL_S: Final = 0.001
 _F_SETPIPE_SZ: Final = 1031
 
 
 class Tap(Protocol):
-    """Function that is offered each piece of output; it never waits."""
+    """Object that is offered each piece of output; it never waits."""
 
-    def __call__(self, stream: int, run: int, data: memoryview) -> None:
-        """Take a piece, or drop it.
+    def offer(self, stream: int, run: int, data: memoryview) -> bool:
+        """Take a piece, or drop it and return False.
 
         Args:
             stream: index of the stream.
             run: number of the worker's run that has written it.
             data: the bytes; valid during the call.
         """
+        ...
+
+    def miss(self, stream: int, count: int) -> None:
+        """Note bytes that were not offered."""
         ...
 
 
@@ -74,6 +82,8 @@ class Stream:
         self._read = self._written = 0
         self._run = 0
         self._next: tuple[int, int] | None = None
+        self._skip = 0
+        self._moves = True
         self.broken: OSError | None = None
         """Error for which output was lost, or the stream closed."""
         self._thread = threading.Thread(target=self._copy, name=f"output-{index}", daemon=True)
@@ -113,11 +123,16 @@ class Stream:
     def _copy(self) -> None:
         buffer = bytearray(CHUNK)
         view = memoryview(buffer)
-        while count := os.readv(self._reader, [buffer]):
+        while True:
+            if self._skip > 0 and self._moves and self._move():
+                continue
+            count = os.readv(self._reader, [buffer])
+            if not count:
+                return
             self._read += count
             data = view[:count]
             with suppress(Exception):  # matching must never cost a byte
-                self._offer(data, self._read - count)
+                self._skip = 0 if self._offer(data, self._read - count) else SKIPPED
             try:
                 self._write(data)
             except OSError as error:
@@ -128,17 +143,29 @@ class Stream:
                     return
             self._written += count
 
-    def _offer(self, data: memoryview, start: int) -> None:
+    def _move(self) -> bool:
+        """Move bytes without a look at them; return False if the kernel cannot, or none is left."""
+        try:
+            count = os.splice(self._reader, self._target, 2 * CHUNK)
+        except OSError:
+            self._moves = False  # the target is no pipe, or has an error, which a write will show
+            return False
+        self._read += count
+        self._written += count
+        self._skip -= count
+        self._tap.miss(self._index, count)
+        return count > 0
+
+    def _offer(self, data: memoryview, start: int) -> bool:
         if self._next is not None:
             end, run = self._next
             if end >= start + len(data):
-                self._tap(self._index, self._run, data)
-                return
+                return self._tap.offer(self._index, self._run, data)
             if end > start:
-                self._tap(self._index, self._run, data[: end - start])
+                self._tap.offer(self._index, self._run, data[: end - start])
                 data = data[end - start :]
             self._run, self._next = run, None
-        self._tap(self._index, self._run, data)
+        return self._tap.offer(self._index, self._run, data)
 
     def _write(self, data: memoryview) -> None:
         while data:
@@ -157,15 +184,14 @@ def open_streams(tap: Tap) -> tuple[list[Stream], list[str]]:
     """
     groups: dict[tuple[int, int], list[int]] = {}
     problems: list[str] = []
-    for number, name in ((1, "standard output"), (2, "standard error")):
-        try:
-            found = os.fstat(number)
-        except OSError:
+    names = ((1, "standard output", sys.__stdout__), (2, "standard error", sys.__stderr__))
+    for number, name, file in names:
+        if file is None:  # closed when Python started; the number may be that of another file now
             problems.append(f"{name} is closed")
-            continue
-        if os.isatty(number):
+        elif os.isatty(number):
             problems.append(f"{name} is a terminal")
         else:
+            found = os.fstat(number)
             groups.setdefault((found.st_dev, found.st_ino), []).append(number)
     streams = []
     for index, numbers in enumerate(groups.values()):

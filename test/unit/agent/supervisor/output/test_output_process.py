@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from jobsetpy.api import keys
 from support.agents.agent_process import Pod
+from support.patience import eventually
 
 STEPS = """import sys, time
 print("started")
@@ -76,3 +78,127 @@ async def test_crash_output_is_complete_when_the_pod_ends(pod: Pod, mode: str) -
         await pod.lift(1)
         assert await agent.exit_code() == 1
     assert agent.out == [str(n) for n in range(20000)]
+
+
+LOUD = """import sys, time
+print("started")
+print("CUDA error: device-side assert", flush=True)
+for _ in range(3):
+    print("loss=nan", file=sys.stderr, flush=True)
+time.sleep(0.3)
+print("the rest", flush=True)
+time.sleep(300)
+"""
+CUDA = {"name": "cuda", "line": "(CUDA error.*)"}
+NAN = {"name": "nan", "line": r"loss=(\S+)", "number": "finite", "lines": 3}
+SILENT = {"name": "alive", "line": "alive", "within": 1}
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause"),
+    [
+        (CUDA, "log-rule=1 cuda: CUDA error: device-side assert"),
+        (NAN, "log-rule=1 nan: loss=nan"),
+        (SILENT, "log-rule=1 alive: no line within 1 s"),
+        ({**NAN, "then": "fail-jobset"}, "log-rule=1 nan: loss=nan"),
+    ],
+)
+async def test_worker_restarts_with_rule_as_cause_when_rule_is_broken(
+    pod: Pod, rule: dict[str, object], cause: str
+) -> None:
+    """The next worker starts; what a failing one still prints is there."""
+    async with pod.run(sys.executable, "-c", LOUD, LOG_RULES=rules(rule)) as agent:
+        await agent.started(1)
+        await pod.at(2)
+        assert pod.annotations[keys.RESTART_CAUSE_ANNOTATION] == cause
+        if rule is CUDA:
+            await agent.printed("the rest")
+        await agent.started(2, times=2)
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "annotation", "text"),
+    [
+        ("end-pod", keys.LOG_RULE_EXIT_CODE, keys.RESTART_CAUSE_ANNOTATION, "log-rule=1 "),
+        ("unfit-node", keys.UNFIT_EXIT_CODE, keys.AGENT_STATE_ANNOTATION, "unfit: "),
+    ],
+)
+async def test_pod_ends_with_reason_when_rule_says_so(
+    pod: Pod, then: str, code: int, annotation: str, text: str
+) -> None:
+    """The reason is stored before the container ends."""
+    async with pod.run(
+        sys.executable, "-c", LOUD, LOG_RULES=rules({**CUDA, "then": then})
+    ) as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == code
+    assert pod.annotations[annotation] == f"{text}cuda: CUDA error: device-side assert"
+
+
+async def test_worker_continues_when_rule_only_reports(pod: Pod) -> None:
+    """The line is in an annotation, for an event of the manager."""
+    async with pod.run(
+        sys.executable, "-c", LOUD, LOG_RULES=rules({**CUDA, "then": "report"})
+    ) as agent:
+        await agent.started(1)
+        await eventually(
+            lambda: (
+                pod.annotations.get(keys.LOG_REPORT_ANNOTATION)
+                == "cuda: CUDA error: device-side assert"
+            )
+        )
+        await agent.printed("the rest")
+        assert pod.epoch == "1"
+
+
+async def test_output_is_whole_when_the_matching_process_is_killed_or_stuck(pod: Pod) -> None:
+    """It is started again; a pattern that never ends costs neither a line nor the worker's time."""
+    script = """import os, time
+print("started", os.environ["JOBSET_EPOCH"], flush=True)
+for number in range(40):
+    print("a" * 30 + "!", number, flush=True)
+    time.sleep(0.05)
+print("step=7", flush=True)
+time.sleep(300)
+"""
+    pod.environ |= {
+        "PROGRESS_PATTERN": "step=([0-9]+)",
+        "LOG_RULES": rules({"name": "stuck", "line": "(a+)+$"}),
+    }
+    async with pod.run(sys.executable, "-c", script) as agent:
+        await agent.started(1)
+        children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children")
+        matching = int(children.read_text().split()[0])
+        await agent.logged("a pattern takes too long and is not used any more: stuck")
+        os.kill(matching, signal.SIGKILL)
+        await agent.logged("the matching process has ended, and is started again")
+        await agent.printed("step=7")
+        assert agent.out[1:-1] == [f"{'a' * 30}! {number}" for number in range(40)]
+
+
+TERMINAL = """import os, pty, sys
+ours, theirs = pty.openpty()
+os.set_inheritable(ours, True)
+os.dup2(theirs, 1)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "why"),
+    [
+        (["sh", "-c", 'exec "$@" >&-', "_"], 1, "standard output is closed"),
+        ([sys.executable, "-c", TERMINAL], 9, "standard output is a terminal"),
+    ],
+)
+async def test_stream_is_as_before_when_it_is_closed_or_a_terminal(
+    pod: Pod, first: list[str], code: int, why: str
+) -> None:
+    """The worker sees what it saw without the agent, and the agent says that it does not read."""
+    script = "import os, sys; sys.exit(9 if os.isatty(1) else os.fstat(1) and 3)"
+    pod.environ |= {"PROGRESS_PATTERN": "auto", "END_POD_EXIT_CODES": "1,3,9"}
+    async with pod.run(sys.executable, "-c", script, first=first) as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == code
+        line = await agent.logged("an output stream is not read")
+    assert line["why"] == why

@@ -1,0 +1,171 @@
+"""Output of a worker through the agent's pipes: throughput, and bytes that arrive.
+
+The agent is started as in a pod, against the fake API server, and its standard output is a pipe
+that another process reads. Each run of the worker writes its share of lines and crashes. ``direct``
+is the agent without a pattern, whose worker writes into the container's pipe itself.
+
+    python -m bench.output --megabytes 10000 --restarts 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+
+from bench.common import say, spread, table
+from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
+from support.agents.agent_process import JOBSETS, Pod
+
+WORKER = """import json, os, sys, time
+size, times, last, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+epoch = os.environ["JOBSET_EPOCH"]
+line = b"%s loss=0.37 lr=0.0001 step=12 %s\\n" % (epoch.encode(), b"x" * 60)
+block = line * (size // len(line) + 1)
+began = time.monotonic()
+for _ in range(times):
+    os.write(1, block) == len(block) or sys.exit(3)
+with open(path, "a") as file:
+    file.write(json.dumps([epoch, len(block) * times, time.monotonic() - began]) + "\\n")
+os._exit(9 if epoch == last else 7)
+"""
+READER = """import hashlib, sys
+found, size = hashlib.sha256(), 0
+for path in sys.argv[2:]:
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(1 << 20):
+            size += len(data)
+            if sys.argv[1] == "hash":
+                found.update(data)
+print(size, found.hexdigest())
+"""
+BLOCK: int = 64 * 1024
+PATTERNS: dict[str, str] = {
+    "direct": "",
+    "pattern": r"step[ =:]+([0-9]+)",
+    "auto": "auto",
+    "hostile": "(x+x+)+y",
+    "rare": "no such line",
+}
+
+
+@attrs.frozen
+class Outcome:
+    """Figures of one run of the agent."""
+
+    rate: float
+    """Megabytes a second, median of the worker's runs."""
+    whole: bool
+    """True if every byte has arrived, in order."""
+
+
+def account_in(folder: Path) -> ssl.SSLContext:
+    """Return the context of a server for which the folder is a service account."""
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    openssl("req", "-x509", *curve, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl("req", *curve, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+    openssl("x509", "-req", "-in", "api.csr", *signing, "-out", "api.crt")
+    (folder / "token").write_text("pod-token")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "api.crt", folder / "api.key")
+    return context
+
+
+async def run(kind: str, megabytes: int, runs: int, *, check: bool) -> Outcome:
+    """Run workers that write ``megabytes`` together, one after the other."""
+    times = max(1, megabytes * 1_000_000 // runs // BLOCK)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        context = account_in(folder)
+        out, said = folder / "out", folder / "said"
+        os.mkfifo(out)
+        reader = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", READER, "hash" if check else "count", str(out)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with FakeApiServer(tls=context, token="pod-token") as server:
+            server.register(JOBSETS)
+            server.create(JOBSETS, make_jobset("js").in_place_restart().build())
+            server.create("pods", make_pod("p-0").build())
+            pod = Pod(server, folder, folder / "arrival")
+            pod.environ |= {"PROGRESS_PATTERN": PATTERNS[kind], "END_POD_EXIT_CODES": "9"}
+            first = ["sh", "-c", f'exec "$@" >{out}', "_"]
+            words = [sys.executable, "-c", WORKER, str(BLOCK), str(times), str(runs), str(said)]
+            async with pod.run(*words, first=first) as agent:
+                for epoch in range(1, runs + 1):
+                    await pod.lift(epoch)
+                await agent.process.wait()
+        assert reader.stdout is not None
+        size, digest = (await reader.stdout.read()).split()
+        await reader.wait()
+        lines: list[list[Any]] = [json.loads(line) for line in said.read_text().splitlines()]
+    written = sum(each[1] for each in lines)
+    rates = [each[1] / 1e6 / each[2] for each in lines]
+    whole = int(size) == written and (not check or digest.decode() == _expected(times, runs))
+    return Outcome(statistics.median(rates), whole)
+
+
+def _expected(times: int, runs: int) -> str:
+    found = hashlib.sha256()
+    for epoch in range(1, runs + 1):
+        line = b"%d loss=0.37 lr=0.0001 step=12 %s\n" % (epoch, b"x" * 60)
+        block = line * (BLOCK // len(line) + 1)
+        for _ in range(times):
+            found.update(block)
+    return found.hexdigest()
+
+
+async def main() -> None:
+    """Compare throughput, and check every byte of a long output."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=10_000)
+    parser.add_argument("--restarts", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--each", type=int, default=2000, help="megabytes of each comparison")
+    options = parser.parse_args()
+    rates: dict[str, list[float]] = {kind: [] for kind in PATTERNS}
+    for _ in range(options.rounds):  # in turn, as other work on the machine comes and goes
+        for kind in PATTERNS:
+            one = await run(kind, options.each, 3, check=False)
+            rates[kind].append(one.rate)
+            say(f"{kind}: {one.rate:.0f} MB/s, all bytes: {one.whole}")
+    direct = statistics.median(rates["direct"])
+    table(
+        "Throughput of a worker's output, MB/s",
+        [
+            (
+                f"{kind}, {statistics.median(found) / direct:.2f} of direct",
+                spread(found, " MB/s", 0),
+                "0.9 of direct",
+            )
+            for kind, found in rates.items()
+        ],
+    )
+    began = time.monotonic()
+    one = await run("pattern", options.megabytes, options.restarts + 1, check=True)
+    say(
+        f"{options.megabytes} MB, {options.restarts} restarts: every byte in order: {one.whole}; "
+        f"{time.monotonic() - began:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
