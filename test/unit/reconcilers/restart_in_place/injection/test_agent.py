@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobsetpy.agent.supervisor.output.part import load
 from jobsetpy.api import keys
+from jobsetpy.api.keys import LOG_RULES_ANNOTATION as LOG_RULES
+from jobsetpy.api.keys import PROGRESS_PATTERN_ANNOTATION as PATTERN
+from jobsetpy.api.log_lines import BUILT_IN, LogRule
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import (
     restart_settings_update,
@@ -404,6 +408,7 @@ def worker_with(**fields) -> dict:
     return job(containers=[{**WORKER, **fields}])
 
 
+ENDING_RULE = "[{name: x, line: y, then: end-pod}]"
 REFUSED = {
     "strategy": (jobset(strategy="Recreate"), "spec.failurePolicy.restartStrategy", "set it, or remove the annotation"),
     "no command": (supervisor(worker_with(command=[])), f"{POD}.containers[0].command", 'use "sidecar"'),
@@ -426,6 +431,15 @@ REFUSED = {
     "sections alone": (supervisor(notes={SECTIONS: "checkpoint=600"}), note(SECTIONS), "no effect without"),
     **{f"{name} alone": (supervisor(notes={name: "2"}), note(name), "no effect") for name in (HEALTH_SECONDS, HEALTH_INTERVAL)},
     "health on failure": (supervisor(job(pod={"restartPolicy": "OnFailure"}), notes={HEALTH: "true"}), f"{POD}.restartPolicy", "unfit"),
+    "rules on failure": (supervisor(job(pod={"restartPolicy": "OnFailure"}), notes={LOG_RULES: ENDING_RULE}), f"{POD}.restartPolicy", "rule 'x' ends the pod"),
+    "pattern of a sidecar": (jobset(notes={PATTERN: "auto"}), note(PATTERN), "does not see the worker's output"),
+    "pattern with a terminal": (supervisor(worker_with(tty=True), notes={PATTERN: "auto"}), note(PATTERN), "has a terminal"),
+    "pattern of another engine": (supervisor(notes={PATTERN: "(?=a)"}), note(PATTERN), "not all engines"),
+    "pattern that RE2 has not": (supervisor(notes={PATTERN: "a{1001}"}), note(PATTERN), "RE2"),
+    "misspelled framework": (supervisor(notes={PATTERN: "megatorn"}), note(PATTERN), 'did you mean "megatron"?'),
+    "rules that are no YAML": (supervisor(notes={LOG_RULES: "["}), note(LOG_RULES), "is no YAML"),
+    "rule without a line": (supervisor(notes={LOG_RULES: "- name: x"}), note(LOG_RULES), "[0].line"),
+    "rule that RE2 has not": (supervisor(notes={LOG_RULES: "[{name: x, line: 'a{1001}'}]"}), note(LOG_RULES), "rule 'x'"),
     "port of a supervisor": (supervisor(notes={PORT: "1"}), note(PORT), "no effect in supervisor mode"),
     "taken port": (jobset(worker_with(ports=[{"containerPort": 9}]), notes={PORT: "9"}), note(PORT), "another container"),
 }  # fmt: skip
@@ -574,6 +588,18 @@ def test_dollar_signs_of_a_health_command_are_doubled():
 
     assert found["HEALTH_COMMAND"] == 'test -z "$$(nvidia-smi)" && echo $$$$'
     assert (found["HEALTH_SECONDS"], found["HEALTH_INTERVAL_SECONDS"]) == ("0.5", "0")
+
+
+def test_rules_reach_the_agent_as_json_when_they_are_given_in_yaml():
+    """Durations are seconds, and the agent reads what admission wrote."""
+    rules = "- {name: x, line: 'a$', within: 5m, then: report}"
+    found = supervised(notes={LOG_RULES: rules, PATTERN: "auto"})
+    patterns = load(
+        {name: found[name].replace("$$", "$") for name in ("LOG_RULES", "PROGRESS_PATTERN")}
+    )
+
+    assert patterns.rules == [LogRule(name="x", line="a$", within=300.0, then="report")]
+    assert patterns.progress == BUILT_IN
 
 
 @pytest.mark.parametrize("mode", ["sidecar", None])

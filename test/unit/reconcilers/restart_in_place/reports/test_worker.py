@@ -214,6 +214,14 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
             ),
             id="hung-with-automatic-limit",
         ),
+        pytest.param(
+            "log-rule=1 nan: loss=nan",
+            "3",
+            "LogRule",
+            "pod 'p': log rule nan: loss=nan",
+            RestartCause(reason="LogRule", pod="p", node="n1", message="nan: loss=nan"),
+            id="log-rule",
+        ),
     ],
 )
 def test_cause_is_shown_as_the_supervisor_reported_it(end, step, reason, text, cause):
@@ -228,6 +236,27 @@ def test_cause_is_shown_as_the_supervisor_reported_it(end, step, reason, text, c
     assert done.status.status.restart_history[-1].cause == cause
     assert done.measured.begun.cause.condition_reason == reason
     assert done.status.status.in_place_restart.restarts == 1
+
+
+RULES = "[{name: nan, line: 'loss=(.*)', number: finite, then: fail-jobset}]"
+
+
+@pytest.mark.parametrize(
+    ("rules", "rule", "failed"),
+    [(RULES, "nan", True), (RULES, "other", False), ("[", "nan", False), (None, "nan", False)],
+)
+def test_jobset_fails_by_a_log_rule_when_its_own_annotation_says_so(rules, rule, failed):
+    """An agent names the rule only; a name without such a rule restarts the workers."""
+    notes = {} if rules is None else {keys.LOG_RULES_ANNOTATION: rules}
+    ended = reported_cause(pod("p", 2, cause=f"log-rule=1 {rule}: loss=nan"), 1)
+    done = plan(
+        jobset(notes=notes), {1: 3, 2: 1}, notes=Observations(opened=(2, 9.0), reported=ended)
+    )
+    found = [c for c in done.status.status.conditions if c.type == keys.FAILED_CONDITION]
+
+    assert [(c.reason, "log rule nan: loss=nan" in c.message) for c in found] == (
+        [("LogRule", True)] if failed else []
+    )
 
 
 FAILED = reported_cause(pod("p", 2, cause="exit-code=7"), 1)
