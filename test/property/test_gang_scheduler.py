@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
 import attrs
@@ -270,3 +271,41 @@ def test_gangs_that_never_fit_do_not_block_others():
     world.run(60)
     assert world.running("g5") == 2
     assert [world.running(f"g{at}") for at in range(5)] == [0] * 5
+
+
+class Recorded(World):
+    """World that records all actions, with a scheduler whose parts have another order."""
+
+    def __init__(self, order, *args):
+        self.recorded, self.order = [], order
+        super().__init__(*args)
+
+    def act(self, actions):
+        """Execute and record actions; the first event finds the parts in their order."""
+        parts = self.planner._parts
+        self.planner._parts = tuple(sorted(parts, key=lambda part: self.order[type(part).__name__]))
+        self.recorded += actions
+        super().act(actions)
+
+
+@given(
+    groups=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=2, max_size=4),
+    capacity=st.integers(2, 8),
+    steps=st.lists(st.integers(0, 9), max_size=40),
+)
+def test_order_in_which_parts_review_a_gang_does_not_matter(groups, capacity, steps):
+    """Each writes its own record, so any order leads to the same actions."""
+    names = ("Contention", "Reservations", "Ungating")
+    seen = []
+    for order in itertools.permutations(names):
+        world = Recorded({name: at for at, name in enumerate(order)}, capacity, groups)
+        for step in steps:
+            if step < 7:
+                world.schedule_one()
+            elif step == 7 and world.pods:
+                world.delete(min(world.pods))
+            else:
+                world.now += step
+                world.act(world.planner.tick(world.now))
+        seen.append(world.recorded)
+    assert all(actions == seen[0] for actions in seen)

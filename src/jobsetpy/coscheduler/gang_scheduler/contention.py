@@ -17,7 +17,7 @@ from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
 from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, Limits, PodState
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Limits, PodState, Progress
 from jobsetpy.coscheduler.gang_scheduler.ungating import Ungating
 
 _CLOSER: Final = 8
@@ -57,14 +57,16 @@ class Contention:
         """Return whether each gang that is being placed may still succeed at once."""
         return self.turn is None and not self._struggling
 
-    def review(self, gang: TrackedGang, now: float, *, in_flight: bool) -> None:
+    def review(self, gang: TrackedGang, now: float, progress: Progress) -> None:
         """Update the state of a gang that has changed."""
-        if not in_flight:
+        if not progress.in_flight:
+            if gang.complete:
+                gang.timeouts = 0
             if gang in self._in_flight:
                 self.forget(gang)
             return
         lacks, key = gang.lacks_a_node, gang.queue_key
-        struggles = gang.failures or gang.pods[PodState.UNSCHEDULABLE]
+        struggles = gang.held.failures or gang.pods[PodState.UNSCHEDULABLE]
         self._in_flight.put(gang, (gang.timeouts, key))
         self._struggling.put(gang, key if struggles else None)
         self._lacking.put(gang, key if lacks else None)
@@ -75,8 +77,8 @@ class Contention:
         if not lacks:
             self._patience.drop(gang)
         elif gang not in self._patience:
-            patience_s = 0.0 if gang.failures else self._limits.patience_s
-            self._patience.set(gang, max(now, gang.not_before) + patience_s)
+            patience_s = 0.0 if gang.held.failures else self._limits.patience_s
+            self._patience.set(gang, max(now, gang.held.not_before) + patience_s)
             self.is_new = True
 
     def forget(self, gang: TrackedGang) -> None:
@@ -124,7 +126,7 @@ class Contention:
         """Let the youngest gang with missing nodes and with reservations give way, if it helps."""
         youngest = list(islice(reversed(self._lacking), _CHECKED))
         for first in islice(self._lacking, _CLOSER):
-            if first.not_before > now:
+            if first.held.not_before > now:
                 continue
             younger = [
                 gang
@@ -153,7 +155,7 @@ class Contention:
 
     @staticmethod
     def _needs_capacity(gang: TrackedGang) -> bool:
-        return gang.lacks_a_node or gang.failures > 0
+        return gang.lacks_a_node or gang.held.failures > 0
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -179,7 +181,8 @@ class Contention:
             return
         waiting = (gang for gang in self._in_flight if gang not in late)
         turn = next(waiting, None) or next(iter(self._in_flight))
-        self.turn, turn.not_before = turn, now
+        self.turn = turn
+        self._holding.end_backoff(turn, now)
         self._ungating.recheck(turn)
         self._turn_ends = now + self._limits.round_s(turn.size)
         for gang in [each for each in self._timed_out if self.has_to_wait(each)]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import attrs
 
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState, Progress
 from jobsetpy.reconcilers.coscheduling import plugin
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey, QueueKey
 
@@ -26,20 +26,81 @@ class TrackedPod:
     ticket: int = -1
 
 
+@attrs.define
+class Held:
+    """Held binds of a gang; :class:`Holding` alone writes it.
+
+    Args:
+        begun: removal of its gates, or its first bind, was reported.
+        gathering: binds are held although pods are missing, until ``gathers_until``.
+        gathers_until: time until which new pods have to appear.
+        releasing: its held binds are being executed.
+        refusing: reason for which its held binds are being refused; "" if they are not.
+        failures: number of refusals since it was complete.
+        not_before: end of the back-off.
+        gave_up_at: time of the last refusal of held binds.
+    """
+
+    begun: bool = False
+    gathering: bool = False
+    gathers_until: float = 0.0
+    releasing: bool = False
+    refusing: str = ""
+    failures: int = 0
+    not_before: float = 0.0
+    gave_up_at: float = float("-inf")
+
+
+@attrs.define
+class Served:
+    """Reservations of a gang; :class:`Reservations` alone writes it.
+
+    Args:
+        bypassed: capacity was missing when it was its turn, or when a pod found no node.
+        reservations: number of reservations that ended without its start.
+        failed: number of those in which it was tried with capacity.
+    """
+
+    bypassed: bool = False
+    reservations: int = 0
+    failed: int = 0
+
+
+@attrs.define
+class Gates:
+    """Gates of a gang's pods; :class:`Ungating` alone writes it.
+
+    Args:
+        ungated: some were removed.
+        too_large: it was reported that the gang can never start.
+    """
+
+    ungated: bool = False
+    too_large: bool = False
+
+
+@attrs.define
+class Tabled:
+    """Entry of a gang in the table; :class:`GangTable` alone writes it.
+
+    Args:
+        counted_as: stage in which it is counted, "" for none.
+        awaiting_first_attempt: UIDs of ungated pods that the scheduler has not tried yet.
+    """
+
+    counted_as: str = ""
+    awaiting_first_attempt: set[str] = attrs.field(factory=set)
+
+
 class TrackedGang:
     """Gang with its pods by state. ``kinds`` counts pods with equal properties.
 
+    What the parts of the scheduler know of it is in a record of each part, which that part alone
+    writes; the others read it, or call a method of the part.
+
     Attributes:
-        begun: removal of its gates, or its first bind, was reported.
-        ungated: some of its gates were removed.
-        gathering: binds are held although pods are missing, until ``gathers_until``.
-        failures, timeouts: number of refusals, and of those by timeout, since it was complete.
-        not_before: end of the back-off.
-        outrun: capacity was missing when it was its turn, or when a pod found no node.
-        reservations, in_vain: number of reservations that ended without its start, and of those in
-            which it was tried with capacity.
-        releasing: its held binds are being executed.
-        refusing: reason for which its held binds are being refused; "" if they are not.
+        held, served, gates, tabled: records of the parts.
+        timeouts: number of refusals by timeout since it was complete; ``Contention`` writes it.
         time_is_lost: no pod shows the time from which it has waited.
         time_kept_by: UID of the pod whose status is to show it.
     """
@@ -50,22 +111,11 @@ class TrackedGang:
         self._waiting = self.pods[PodState.WAITING]
         self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
         self.kinds: Counter[Member] = Counter()
-        self.unsettled: set[str] = set()
-        self.begun = False
-        self.ungated = False
-        self.gathering = False
-        self.gathers_until = 0.0
-        self.failures = 0
+        self.held = Held()
+        self.served = Served()
+        self.gates = Gates()
+        self.tabled = Tabled()
         self.timeouts = 0
-        self.not_before = 0.0
-        self.gave_up_at = float("-inf")
-        self.outrun = False
-        self.reservations = 0
-        self.in_vain = 0
-        self.releasing = False
-        self.refusing = ""
-        self.too_large = False
-        self.counted_as = ""
         self.time_is_lost = False
         self.time_kept_by = ""
         self._blocked = 0
@@ -111,6 +161,12 @@ class TrackedGang:
             self._info = None
             oldest = min((each.since for each in self.kinds), default=self._since)
             self.time_is_lost = oldest > self._since
+
+    def keep_time(self) -> TrackedPod:
+        """Have its oldest remaining pod show the time from which it has waited; return the pod."""
+        oldest = min(self.members, key=lambda pod: (pod.kind.since, pod.name))
+        self.time_kept_by = oldest.uid
+        return oldest
 
     def disagreements(self) -> list[str]:
         """Return the differences between its pods that should be equal, for users."""
@@ -174,7 +230,7 @@ class TrackedGang:
     @property
     def complete(self) -> bool:
         """Return whether enough of its pods are bound, or being bound."""
-        return self.releasing or self.running >= self.info().min_available
+        return self.held.releasing or self.running >= self.info().min_available
 
     @property
     def ready(self) -> bool:
@@ -187,6 +243,11 @@ class TrackedGang:
         pods = self.pods
         open_ = pods[PodState.UNGATED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
         return bool(open_) and not self.complete
+
+    def progress(self) -> Progress:
+        """Return its progress, for the review of a change."""
+        ready, in_flight = self.ready, self.in_flight
+        return Progress(ready, in_flight, in_flight or (ready and not self.complete))
 
     @property
     def stage(self) -> str:

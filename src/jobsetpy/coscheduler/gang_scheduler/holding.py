@@ -68,8 +68,8 @@ class Holding:
         pod.ticket = ticket
         self._tickets[ticket] = pod
         self._table.move(pod, PodState.WAITING)
-        if not gang.begun:
-            gang.begun = True
+        if not gang.held.begun:
+            gang.held.begun = True
             self._observer.ungated(gang, 0)
         if not permitted and gang not in self._deadlines:
             limits = self._limits
@@ -94,9 +94,21 @@ class Holding:
 
     def pod_added(self, gang: TrackedGang, now: float) -> None:
         """Handle a new pod: more of them may follow."""
-        gang.gathers_until = now + self._limits.gather_s
-        if gang.gathering:
-            self._gathering.set(gang, gang.gathers_until)
+        gang.held.gathers_until = now + self._limits.gather_s
+        if gang.held.gathering:
+            self._gathering.set(gang, gang.held.gathers_until)
+
+    def pod_removed(self, gang: TrackedGang) -> None:
+        """Handle the end of a pod: its gang shrinks, so its binds are not held for more pods."""
+        gang.held.gathering = False
+
+    def begin(self, gang: TrackedGang) -> None:
+        """Note that the begin of a gang was reported."""
+        gang.held.begun = True
+
+    def end_backoff(self, gang: TrackedGang, now: float) -> None:
+        """End the back-off of a gang now."""
+        gang.held.not_before = now
 
     def large_soon(self, gang: TrackedGang, now: float) -> bool:
         """Return whether a gang has enough pods, or may have once new pods are seen.
@@ -105,10 +117,11 @@ class Holding:
         """
         if gang.is_large:
             return True
-        gang.gathering = gang.gathers_until > now and not gang.failures
-        if gang.gathering:
-            self._gathering.set(gang, gang.gathers_until)
-        return gang.gathering
+        held = gang.held
+        held.gathering = held.gathers_until > now and not held.failures
+        if held.gathering:
+            self._gathering.set(gang, held.gathers_until)
+        return held.gathering
 
     def reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
         """Refuse held binds; retries are refused for a while, longer each time."""
@@ -117,15 +130,15 @@ class Holding:
         refused = plugin.unreserve(gang.info(), running=gang.running, waiting=waiting)
         self._observer.rejected(gang, cause, reason, len(refused))
         if refused:
-            gang.gave_up_at = now
-            gang.refusing = reason
+            gang.held.gave_up_at = now
+            gang.held.refusing = reason
             self._refuse_some(gang)
         # Unschedulable pods may fit now, and will be tried again.
         for pod in list(gang.pods[PodState.UNSCHEDULABLE].values()):
             self._table.move(pod, PodState.UNGATED)
-        pause_s = min(limits.first_backoff_s * 2**gang.failures, limits.longest_backoff_s)
-        gang.not_before = now + pause_s
-        gang.failures = min(gang.failures + 1, 30)
+        pause_s = min(limits.first_backoff_s * 2**gang.held.failures, limits.longest_backoff_s)
+        gang.held.not_before = now + pause_s
+        gang.held.failures = min(gang.held.failures + 1, 30)
         self._deadlines.drop(gang)
         self._table.touch(gang)
 
@@ -134,26 +147,26 @@ class Holding:
         self._review_held(gang)
         complete = gang.complete
         if complete:
-            gang.failures, gang.timeouts, gang.not_before, gang.in_vain = 0, 0, 0.0, 0
-            gang.begun = gang.ungated = False
+            held = gang.held
+            held.failures, held.not_before, held.begun = 0, 0.0, False
         if not gang.waiting or complete:
             self._deadlines.drop(gang)
 
     def _review_held(self, gang: TrackedGang) -> None:
         """Release or refuse held binds."""
         info, large = gang.info(), gang.is_large
-        gang.gathering = gang.gathering and not large
-        if not gang.gathering or not gang.waiting:
+        gang.held.gathering = gang.held.gathering and not large
+        if not gang.held.gathering or not gang.waiting:
             self._gathering.drop(gang)
         if not gang.waiting:
-            gang.releasing, gang.refusing = False, ""
+            gang.held.releasing, gang.held.refusing = False, ""
             self._unfinished.pop(gang, None)
-        elif gang.releasing or gang.running + gang.waiting >= info.min_available:
+        elif gang.held.releasing or gang.running + gang.waiting >= info.min_available:
             self._release(gang)  # the minimum was lowered, or a bind was seen
-        elif not gang.refusing and not large and not gang.gathering:
+        elif not gang.held.refusing and not large and not gang.held.gathering:
             why = f"{gang.key} has {gang.placeable} of {info.min_available} pods"
             self._observer.rejected(gang, Cause.TOO_SMALL, why, gang.waiting)
-            gang.refusing = why
+            gang.held.refusing = why
             self._refuse_some(gang)
 
     def forget(self, gang: TrackedGang) -> None:
@@ -167,7 +180,7 @@ class Holding:
     def continue_batches(self) -> None:
         """Continue releases and refusals of gangs, up to a total number of pods per pass."""
         for gang in list(islice(self._unfinished, _REFUSED)):
-            if gang.refusing:
+            if gang.held.refusing:
                 self._refuse_some(gang)
             else:
                 self._release(gang)
@@ -177,7 +190,7 @@ class Holding:
     def end_gathering(self, now: float) -> None:
         """Handle gangs that have waited long enough for further pods."""
         for gang in self._gathering.pop_due(now):
-            gang.gathering = False
+            gang.held.gathering = False
             self._table.touch(gang)
 
     def pop_late(self, now: float) -> list[TrackedGang]:
@@ -195,22 +208,22 @@ class Holding:
     def _release(self, gang: TrackedGang) -> None:
         """Execute held binds, some at a time: from now on none is refused."""
         waiting = gang.pods[PodState.WAITING]
-        if not gang.releasing:
+        if not gang.held.releasing:
             self._observer.released(gang, len(waiting))
-        gang.refusing = ""
+        gang.held.refusing = ""
         for pod in list(islice(waiting.values(), max(0, _PORTION - len(self._out)))):
             self._tickets.pop(pod.ticket, None)
             self._table.move(pod, PodState.BINDING)
             self._out.append(Bind(pod.ticket, pod.uid))
-        gang.releasing = bool(waiting)
+        gang.held.releasing = bool(waiting)
         self._set_unfinished(gang)
 
     def _refuse_some(self, gang: TrackedGang) -> None:
         waiting = gang.pods[PodState.WAITING]
         for pod in list(islice(waiting.values(), max(0, _REFUSED - len(self._out)))):
-            self.refuse(pod, gang.refusing)
+            self.refuse(pod, gang.held.refusing)
         if not waiting:
-            gang.refusing = ""
+            gang.held.refusing = ""
         self._set_unfinished(gang)
 
     def _set_unfinished(self, gang: TrackedGang) -> None:

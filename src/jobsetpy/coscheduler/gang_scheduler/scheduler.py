@@ -84,6 +84,9 @@ class GangScheduler:
             self._out,
         )
         self._contention = Contention(self._fit, limits, self._ungating, self._holding)
+        # The order of these does not matter: each reads the progress of a gang and what the held
+        # binds know of it, and writes its own record.
+        self._parts = (self._contention, self._reservations, self._ungating)
         self.knows: Callable[[str], bool] = self._table.pods.__contains__
         self.gang: Callable[[PodGroupKey], TrackedGang | None] = self._table.gangs.get
         self.counts: Callable[[], Counts] = self._table.counts
@@ -137,7 +140,7 @@ class GangScheduler:
         """
         pod = self._move(uid, {PodState.UNGATED, PodState.UNSCHEDULABLE}, PodState.UNSCHEDULABLE)
         if pod is not None and not self._fit.counted(pod.gang):
-            pod.gang.outrun = True
+            self._reservations.bypass(pod.gang)
         return self._schedule_and_flush(now)
 
     def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
@@ -155,7 +158,7 @@ class GangScheduler:
         if pod.state in _ANSWERED:
             obstacle = f"the pod is {pod.state.value}"
         else:
-            pod.gang.unsettled.discard(uid)
+            self._table.attempted(pod)
             obstacle = self._obstacle(pod.gang, now)
             self._table.move(pod, PodState.UNGATED)
         if obstacle:
@@ -227,12 +230,18 @@ class GangScheduler:
                 self._contention.reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
 
     def tick(self, now: float) -> list[Action]:
-        """Handle the passage of time."""
+        """Handle the passage of time.
+
+        The order follows from what each step needs: batches that were begun come first, since
+        nothing may refuse a gang whose binds are being executed. A gang that has become too small,
+        or complete, is not late. Turns are given, and gangs give way, when those that are late have
+        given up their capacity. Reservations begin with what is left, and end back-offs only then.
+        """
         self._holding.continue_batches()
         self._holding.end_gathering(now)
-        self._review_changed(now)
+        self._review_changed(now)  # what has ended drops its deadline
         self._contention.time_out(self._holding.pop_late(now), now)
-        self._review_changed(now)
+        self._review_changed(now)  # what timed out counts among those that had a turn
         self._contention.give_turn(now)
         self._contention.resolve(now)
         self._reservations.update(now)
@@ -281,7 +290,8 @@ class GangScheduler:
             state = PodState.BOUND
         known = self._table.add(pod, state)
         # Pods from before the start of this process may have been ungated by its predecessor.
-        known.gang.ungated |= self._paused and state is PodState.UNGATED
+        if self._paused and state is PodState.UNGATED:
+            self._ungating.seen_ungated(known.gang)
         self._holding.pod_added(known.gang, now)
         return known
 
@@ -297,7 +307,7 @@ class GangScheduler:
     def _remove(self, pod: TrackedPod) -> None:
         if pod.state is PodState.WAITING:
             self._holding.refuse(pod, "the pod is gone")
-        pod.gang.gathering = False
+        self._holding.pod_removed(pod.gang)
         self._table.remove(pod)
 
     def _move(self, uid: str, states: set[PodState], state: PodState) -> TrackedPod | None:
@@ -315,7 +325,7 @@ class GangScheduler:
         one, and meanwhile treats the other pods as possible victims.
         """
         pod = self._table.pods.get(uid)
-        if pod is None or pod.gang.releasing:
+        if pod is None or pod.gang.held.releasing:
             return False
         return pod.state not in {PodState.BINDING, PodState.BOUND}
 
@@ -324,7 +334,7 @@ class GangScheduler:
     def _obstacle(self, gang: TrackedGang, now: float) -> str:
         """Return why a bind of a pod of a gang is refused now; "" if it is not."""
         wanted, why = gang.info().min_available, ""
-        if gang.not_before > now and not gang.complete:
+        if gang.held.not_before > now and not gang.complete:
             why = "backs off"
         elif not self._holding.large_soon(gang, now) and not gang.complete:
             why = f"has {gang.placeable} of {wanted} pods"
@@ -332,7 +342,7 @@ class GangScheduler:
             why = f"needs {wanted} held binds, of {self._limits.held}"
         elif self._contention.has_to_wait(gang):
             why = "waits for its turn"
-        elif gang.failures and self._reservations.must_leave_capacity(gang):
+        elif gang.held.failures and self._reservations.must_leave_capacity(gang):
             why = "leaves capacity to another group"
         return why and f"{gang.key} {why}"
 
@@ -358,8 +368,7 @@ class GangScheduler:
 
     def _keep_time(self, gang: TrackedGang) -> None:
         """Have the oldest remaining pod show the time from which the gang has waited."""
-        oldest = min(gang.members, key=lambda pod: (pod.kind.since, pod.name))
-        gang.time_kept_by = oldest.uid
+        oldest = gang.keep_time()
         self._out.append(KeepTime(gang.key, oldest.uid, gang.info().initial_timestamp))
 
     def _review_changed(self, now: float) -> None:
@@ -367,15 +376,19 @@ class GangScheduler:
         while changed:
             gang = next(iter(changed))
             if gang.kinds:
+                # First: whether its held binds are executed decides whether it is complete.
                 self._holding.review(gang)
-                ready, in_flight = gang.ready, gang.in_flight
-                waits = in_flight or (ready and not gang.complete)
-                self._contention.review(gang, now, in_flight=in_flight)
-                self._reservations.review(gang, now, waits=waits)
-                if waits and gang.time_is_lost and gang.time_kept_by not in self._table.pods:
+                progress = gang.progress()
+                for part in self._parts:
+                    part.review(gang, now, progress)
+                if (
+                    progress.waits
+                    and gang.time_is_lost
+                    and gang.time_kept_by not in self._table.pods
+                ):
                     self._keep_time(gang)
-                self._ungating.review(gang, now, ready=ready, in_flight=in_flight)
             else:
-                for part in (self._holding, self._contention, self._reservations, self._ungating):
+                self._holding.forget(gang)
+                for part in self._parts:
                     part.forget(gang)
             self._table.reviewed(gang)

@@ -149,6 +149,21 @@ class Cause(Enum):
 
 
 @attrs.frozen
+class Progress:
+    """Progress of a gang, as its parts review it.
+
+    Args:
+        ready: it has gated pods that may be ungated.
+        in_flight: it is at least partly ungated, and not complete.
+        waits: it waits for capacity: behind its gates, or while it is being placed.
+    """
+
+    ready: bool
+    in_flight: bool
+    waits: bool
+
+
+@attrs.frozen
 class Preemption:
     """Answer to the scheduler's request to delete pods for another one.
 

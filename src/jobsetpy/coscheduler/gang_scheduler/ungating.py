@@ -24,7 +24,7 @@ from jobsetpy.coscheduler.gang_scheduler.order.lanes import FRESH, STUCK, TRIED,
 from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.order.reservations import Reservations
 from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
-from jobsetpy.coscheduler.gang_scheduler.state import Action, Limits, PodState, Ungate
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Limits, PodState, Progress, Ungate
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
 
 _QUESTIONS: Final = 100
@@ -105,47 +105,49 @@ class Ungating:
 
     # -- gangs --------------------------------------------------------------------------------
 
-    def review(self, gang: TrackedGang, now: float, *, ready: bool, in_flight: bool) -> None:
+    def review(self, gang: TrackedGang, now: float, progress: Progress) -> None:
         """Update the queue and the places of a gang that has changed."""
-        info = gang.info()
+        info, in_flight = gang.info(), progress.in_flight
         entry = self._entries.get(gang)
         if entry is None or entry.lane.scheduler != info.scheduler:
             self.forget(gang)
             entry = self._enter(gang)
+        if gang.complete:
+            gang.gates.ungated = False
         lane, key = entry.lane, gang.queue_key
-        if ready:
+        if progress.ready:
             self._enqueue(gang, lane, now, in_flight=in_flight)
         elif gang in lane.queue:
             self._dequeue(gang, lane)
-        self._backing_off.put(gang, key if in_flight and gang.failures else None)
+        self._backing_off.put(gang, key if in_flight and gang.held.failures else None)
         if in_flight:
             large = self._holding.exceeds_limit(gang)
             needed = 0 if large else max(gang.waiting, info.min_available - gang.running)
             self._take(entry, self._place_of(gang), needed)
         else:
             self._take(entry, "", 0)
-        if ready:
+        if progress.ready:
             lane.recheck(gang)
             self._wake(lane)
-        elif lane.settling is gang and not gang.unsettled:
+        elif lane.settling is gang and not gang.tabled.awaiting_first_attempt:
             self._wake(lane)
 
     def _place_of(self, gang: TrackedGang) -> str:
         """Return the place of a gang that is being placed."""
         if not gang.info().needs_capacity:
             return TRIED
-        return STUCK if gang.failures >= self._limits.stuck_after else FRESH
+        return STUCK if gang.held.failures >= self._limits.stuck_after else FRESH
 
     def _enqueue(self, gang: TrackedGang, lane: Lane, now: float, *, in_flight: bool) -> None:
         key, complete = gang.queue_key, gang.complete
         lane.queue.put(gang, key)
-        lane.begun.put(gang, key if in_flight and gang.ungated else None)
+        lane.begun.put(gang, key if in_flight and gang.gates.ungated else None)
         lane.whole.put(gang, key if complete else None)
         if complete:
             self._queued.pop(gang, None)
         else:
             self._queued[gang] = None
-        self._retries.set(gang, gang.not_before if gang.not_before > now else None)
+        self._retries.set(gang, gang.held.not_before if gang.held.not_before > now else None)
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang without pods, or with another scheduler."""
@@ -205,10 +207,14 @@ class Ungating:
         given up itself. Only the first gangs in the queue are checked.
         """
         for gang in islice(self._backing_off, _QUESTIONS):
-            own = not freed and gang.gave_up_at > now - _RECENT_S
-            if gang.not_before > now and not own and self._fit.fits(gang):
-                gang.not_before = now
+            own = not freed and gang.held.gave_up_at > now - _RECENT_S
+            if gang.held.not_before > now and not own and self._fit.fits(gang):
+                self._holding.end_backoff(gang, now)
                 self._table.touch(gang)
+
+    def seen_ungated(self, gang: TrackedGang) -> None:
+        """Handle a pod without a gate from before the start of this process."""
+        gang.gates.ungated = True
 
     def scan_all(self) -> None:
         """Check all queued gangs again."""
@@ -244,15 +250,17 @@ class Ungating:
         """Ungate the next pods of a lane, if the previous gang has settled."""
         self.awake.pop(lane, None)
         settling = lane.settling
-        if settling is not None and (not settling.unsettled or lane.settle_by <= now):
-            settling.unsettled.clear()
+        if settling is not None and (
+            not settling.tabled.awaiting_first_attempt or lane.settle_by <= now
+        ):
+            self._table.await_no_attempt(settling)
             lane.settling = settling = None
             self._settling.drop(lane)
         if settling is None:
             gang = self._choose(lane, now)
         else:
             # New pods of the settling gang are ungated with it.
-            gang = settling if settling.ready and settling.not_before <= now else None
+            gang = settling if settling.ready and settling.held.not_before <= now else None
         if gang is not None:
             self._ungate(lane, gang, now)
 
@@ -263,7 +271,7 @@ class Ungating:
         """
         # A partly ungated gang is finished first: its pods are in the scheduler's queue.
         for gang in lane.begun:
-            if gang.not_before <= now:
+            if gang.held.not_before <= now:
                 return gang
         if not lane.has_place(self._limits.in_flight, self._limits.stuck):
             return self._choose_without_place(lane, now)
@@ -274,13 +282,14 @@ class Ungating:
             gang_ = lane.next_unchecked()
             if gang_ is None:
                 return None
-            if gang_.not_before <= now and gang_.complete:
+            if gang_.held.not_before <= now and gang_.complete:
                 return gang_
-            if gang_.not_before > now or not self._may_be_tried(lane, gang_):
+            if gang_.held.not_before > now or not self._may_be_tried(lane, gang_):
                 continue
             if self._fit.fits(gang_):
                 return gang_
-            gang_.outrun = gang_.outrun or self._fit.ever_fits(gang_)
+            if self._fit.ever_fits(gang_):
+                self._reservations.bypass(gang_)
         self._wake(lane)
         return None
 
@@ -290,7 +299,8 @@ class Ungating:
         if self._refuse_too_large(gang):
             return False
         if limits.held and gang.missing > limits.held - self._needed:
-            gang.outrun = self._scan_again = True
+            self._reservations.bypass(gang)
+            self._scan_again = True
             return False
         if self._reservations.must_leave_capacity(gang):
             return False
@@ -299,10 +309,10 @@ class Ungating:
     def _choose_without_place(self, lane: Lane, now: float) -> TrackedGang | None:
         """Return the next gang to ungate while the places for incomplete gangs are taken."""
         for gang in lane.whole:
-            if gang.not_before <= now:
+            if gang.held.not_before <= now:
                 return gang
         first = self._reservations.gang
-        if first is None or not first.ready or first.not_before > now:
+        if first is None or not first.ready or first.held.not_before > now:
             return None
         if self._entries[first].lane is not lane:
             return None
@@ -311,9 +321,9 @@ class Ungating:
     def _refuse_too_large(self, gang: TrackedGang) -> bool:
         """Return whether a gang can never start; it is reported once."""
         too_large = self._holding.exceeds_limit(gang)
-        if too_large and not gang.too_large:
+        if too_large and not gang.gates.too_large:
             self._observer.too_large(gang, self._limits.held)
-        gang.too_large = too_large
+        gang.gates.too_large = too_large
         return too_large
 
     def _ungate(self, lane: Lane, gang: TrackedGang, now: float) -> None:
@@ -321,12 +331,17 @@ class Ungating:
         gated = gang.pods[PodState.GATED]
         if lane.settling is not gang:
             self._observer.ungated(gang, len(gated))
-        gang.begun = gang.ungated = True
+        self._holding.begin(gang)
+        gang.gates.ungated = True
         for pod in list(islice(gated.values(), _PORTION)):
             self._table.move(pod, PodState.UNGATED)
             if not pod.kind.blocked:
-                gang.unsettled.add(pod.uid)
+                self._table.await_first_attempt(pod)
             self._out.append(Ungate(gang.key, pod.name, pod.uid))
         lane.settling = gang
-        lane.settle_by = now + limits.settle_s + limits.settle_per_pod_s * len(gang.unsettled)
+        lane.settle_by = (
+            now
+            + limits.settle_s
+            + limits.settle_per_pod_s * len(gang.tabled.awaiting_first_attempt)
+        )
         self._settling.set(lane, lane.settle_by)

@@ -9,7 +9,7 @@ from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers
-from jobsetpy.coscheduler.gang_scheduler.state import Limits
+from jobsetpy.coscheduler.gang_scheduler.state import Limits, Progress
 
 _QUESTIONS: Final = 100
 """Maximum number of gangs checked for capacity per pass."""
@@ -61,10 +61,12 @@ class Reservations:
             return False
         return self._fit.may_share_nodes(first, gang)
 
-    def review(self, gang: TrackedGang, now: float, *, waits: bool) -> None:
+    def review(self, gang: TrackedGang, now: float, progress: Progress) -> None:
         """Start or end the wait of a gang that has changed."""
-        if not waits:
-            gang.reservations, gang.outrun = 0, False
+        if not progress.waits:
+            gang.served.reservations, gang.served.bypassed = 0, False
+            if gang.complete:
+                gang.served.failed = 0
             self.forget(gang)
         elif (
             self._limits.reserve_after_s
@@ -74,6 +76,10 @@ class Reservations:
             and gang not in self._due
         ):
             self._wait(gang, now + self._limits.reserve_after_s)
+
+    def bypass(self, gang: TrackedGang) -> None:
+        """Note that capacity was missing when it was a gang's turn, or when a pod found no node."""
+        gang.served.bypassed = True
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang that no longer waits."""
@@ -98,7 +104,7 @@ class Reservations:
             self._longest_due.drop(gang)
             if self._needs_reservation(gang, now):
                 self._first_was_served = not self._first_was_served
-                gang.reservations += 1
+                gang.served.reservations += 1
                 self.gang, self._offered = gang, False
                 self._until = now + self._duration_s(gang)
                 self._on_change()
@@ -108,7 +114,7 @@ class Reservations:
         while (due_at := self._starving.next_at()) is not None and due_at <= now:
             gang = self._starving.pop(now)
             assert gang is not None
-            last = gang.in_vain >= self._limits.stuck_after
+            last = gang.served.failed >= self._limits.stuck_after
             self._due.put(gang, (last, gang.queue_key))
             self._longest_due.put(gang, (last, due_at, gang.queue_key))
 
@@ -122,7 +128,7 @@ class Reservations:
     def _needs_reservation(self, gang: TrackedGang, now: float) -> bool:
         """Return whether a gang waits for capacity that others take."""
         ever = self._fit.ever_fits(gang)
-        needs = ever and (gang.outrun or not self._fit.counted(gang))
+        needs = ever and (gang.served.bypassed or not self._fit.counted(gang))
         if not needs:
             limits = self._limits
             pause_s = limits.round_s(gang.size) if ever else limits.reserve_after_s
@@ -144,13 +150,15 @@ class Reservations:
         if not due:
             return
         if offered:
-            gang.in_vain, gang.reservations = gang.in_vain + 1, 0
-        gang.outrun = False
-        patience_s = self._limits.reserve_after_s * 2 ** min(gang.in_vain, _IN_VAIN)
+            gang.served.failed, gang.served.reservations = gang.served.failed + 1, 0
+        gang.served.bypassed = False
+        patience_s = self._limits.reserve_after_s * 2 ** min(gang.served.failed, _IN_VAIN)
         self._wait(gang, now + max(patience_s, self._duration_s(gang)))
         self.gang = None
         self._on_change()
 
     def _duration_s(self, gang: TrackedGang) -> float:
-        doubled = 0 if gang.in_vain >= self._limits.stuck_after else gang.reservations - 1
+        doubled = (
+            0 if gang.served.failed >= self._limits.stuck_after else gang.served.reservations - 1
+        )
         return float(self._limits.reserve_after_s * 2 ** min(max(doubled, 0), 20))
