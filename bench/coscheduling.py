@@ -7,13 +7,10 @@ so that compared figures are from the same machine.
   the last bind: plain pods with the plain scheduler; plain pods with the extender; gangs with
   scheduling gates; and gangs without gates, as the manager creates them while no gang waits. Ratios
   are those of each round.
-* lifts: ways to remove a gate, by requests per second and CPU of the API server and etcd.
 * freed: a gang waits for the capacity of another; from the deletion of that to the gang's last
   bind.
 * hopeless: a gang that can never fit, with and without the check of capacity: its cost, and the
   time until regular pods are bound next to it.
-* restart: a JobSet of 1,000 pods is recreated while its old pods terminate slowly (only with
-  ``--part restart``).
 * held: thousands of simultaneously held binds (only with ``--part held``).
 * decisions: maximum cost of a decision with 5,000 nodes; needs no cluster (only with ``--part
   decisions``).
@@ -25,12 +22,10 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import json
 import random
 import re
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -38,10 +33,9 @@ from typing import ClassVar
 import attrs
 import uvloop
 
-from bench import gang_decisions, gang_restart
-from bench.common import ROOT, create_namespace, in_parallel, say, spread, table
+from bench import gang_decisions
+from bench.common import ROOT, create_namespace, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
-from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 from jobsetpy.client import Client, HttpRequest, connect
@@ -64,7 +58,7 @@ from support.coscheduling.gangs import (
 from support.patience import News, eventually
 
 CRD = ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"
-PARTS = ("throughput", "lifts", "freed", "hopeless", "restart", "held", "decisions")
+PARTS = ("throughput", "freed", "hopeless", "held", "decisions")
 SHAPES = ("10x100", "100x10", "1x1000")
 PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
 WAYS = (PLAIN, EXTENDER, GATED, OPEN)
@@ -148,32 +142,6 @@ class Spent:
         parts = {name: used - self._before[name] for name, used in self._bench.cpu().items()}
         parts |= {"coscheduler": self._process.cpu(), "bench": time.process_time() - self._own}
         return ", ".join(f"{name} {used / number * 1000:.1f} ms" for name, used in parts.items())
-
-
-_STRATEGIC = "application/strategic-merge-patch+json"
-_OURS = {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]}
-_IGNORE = (("fieldValidation", "Ignore"),)
-LIFTS: dict[str, tuple[str, tuple[tuple[str, str], ...], object]] = {
-    "strategic merge": (_STRATEGIC, (), {"metadata": {"uid": "UID"}, "spec": _OURS}),
-    "strategic merge, fieldValidation=Ignore": (
-        _STRATEGIC,
-        _IGNORE,
-        {"metadata": {"uid": "UID"}, "spec": _OURS},
-    ),
-    "merge of an empty list, fieldValidation=Ignore": (
-        "application/merge-patch+json",
-        _IGNORE,
-        {"metadata": {"uid": "UID"}, "spec": {"schedulingGates": []}},
-    ),
-    "JSON patch, fieldValidation=Ignore": (
-        "application/json-patch+json",
-        _IGNORE,
-        [
-            {"op": "test", "path": "/metadata/uid", "value": "UID"},
-            {"op": "remove", "path": "/spec/schedulingGates/0"},
-        ],
-    ),
-}
 
 
 class Bench:
@@ -325,40 +293,6 @@ class Bench:
         """Return True if all pods are gone."""
         return not (await self.client.list_page(GroupPod, NAMESPACE)).items
 
-    # -- ways to remove a gate ----------------------------------------------------------------
-
-    async def lifts(self, rounds: int, pods: int = 500) -> None:
-        """Measure without scheduler and coscheduler."""
-        await self.plain(start=False)
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in LIFTS}
-        for _ in range(rounds):
-            for name, (kind, query, body) in LIFTS.items():
-                bodies = [pod_body(f"l-{at}", group="l", minimum=pods) for at in range(pods)]
-                await create_all(self.client, bodies)
-                found = (await self.client.list_page(GroupPod, NAMESPACE)).items
-                requests = [
-                    HttpRequest(
-                        method="PATCH",
-                        path=f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.metadata.name}",
-                        query=query,
-                        body=json.dumps(body).replace("UID", pod.metadata.uid).encode(),
-                        content_type=kind,
-                        accept="application/vnd.kubernetes.protobuf",
-                    )
-                    for pod in found
-                ]
-                before, began = self.stored(), time.monotonic()
-                await in_parallel(32, [partial(self.client.raw, each) for each in requests])
-                took, spent = time.monotonic() - began, self.stored() - before
-                taken[name].append((pods / took, spent / pods * 1000))
-                await delete_all(self.client)
-        for name, every in taken.items():
-            self.rows.append((name, spread([rate for rate, _ in every], " lifts/s", 0), ""))
-            cpu = spread([spent for _, spent in every], " ms")
-            self.rows.append(("    CPU of API server and etcd for each", cpu, ""))
-
-    # -- freed capacity -----------------------------------------------------------------------
-
     async def freed(self, rounds: int, size: int = 50) -> None:
         """Measure gangs that alternate on capacity for one and a half of them."""
         for check in (True, False):
@@ -445,16 +379,6 @@ class Bench:
 
     # -- a restart ----------------------------------------------------------------------------
 
-    async def restart(self) -> None:
-        """One JobSet of 10 Jobs with 100 pods each."""
-        async with self.gangs():
-            self.rows += await gang_restart.measure(
-                self.client, self.cluster.kubeconfig, self.folder / "manager.log",
-                jobs=10, size=100, slow_s=20.0, seed=self.seed,
-            )  # fmt: skip
-
-    # -- thousands of held binds --------------------------------------------------------------
-
     async def held(self, size: int) -> None:
         """Hold a number of binds, then release them; this runs last, since nothing is deleted."""
         async with self.gangs("--permit-timeout=75s") as process:
@@ -524,15 +448,11 @@ async def run(
         for shape in (options.shape or SHAPES) if "throughput" in parts else ():
             groups, _, size = shape.partition("x")
             await bench.throughput(int(groups), int(size), options.rounds)
-        if "lifts" in parts:
-            await bench.lifts(options.rounds)
         async with bench.binds.watching(client):
             if "freed" in parts:
                 await bench.freed(2 * options.rounds)
             if "hopeless" in parts:
                 await bench.hopeless()
-            if "restart" in parts:
-                await bench.restart()
             if "held" in parts:
                 await bench.held(options.held)
         table(f"Coscheduling, {options.rounds} rounds: min/med/max", bench.rows)
@@ -541,9 +461,7 @@ async def run(
 def main() -> None:
     """Parse flags and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--part", choices=PARTS, action="append", help="default: the first, third and fourth"
-    )
+    parser.add_argument("--part", choices=PARTS, action="append", help="default: the first three")
     parser.add_argument(
         "--shape", action="append", metavar="GROUPSxPODS", help=f"default: {', '.join(SHAPES)}"
     )
@@ -568,7 +486,7 @@ def main() -> None:
         site = ExtenderSite(Path(folder) / "extender")
         with Cluster(
             name="bench-coscheduling",
-            controller_manager="restart" in (options.part or ()),
+            controller_manager=False,
             # No kubelets report the state of their nodes.
             controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
             crds=[CRD],

@@ -1,7 +1,7 @@
 """Runs benchmarks one after the other, each in its own process; by default all.
 
-Not included: those with many pods (``scale``), with other tools (``memcached``, ``training_local``)
-and with feature gates (``sharded_watches``). ``bench/README.md`` lists these with their arguments.
+Not included: those with many pods (``scale``) and with other tools (``memcached``,
+``training_local``). ``bench/README.md`` lists these with their arguments.
 """
 
 from __future__ import annotations
@@ -19,20 +19,14 @@ ALL = (
     "jobs",
     "jobsets",
     "admission",
-    "hostile",
-    "placement",
     "gang_events",
     "coscheduling",
-    "leaving_pods",
     "lost_nodes",
     "images",
     "agent",
-    "agents",
     "real_pods",
     "training",
-    "groups",
     "failover",
-    "crash_loop",
     "library",
 )
 
