@@ -339,6 +339,15 @@ class JobSetSpec:
         minimum=0,
         description="Time in seconds after which the finished JobSet is deleted; never if absent.",
     )
+    active_deadline_seconds: int | None = field(
+        default=None,
+        minimum=1,
+        format="int64",
+        description=(
+            "Time in seconds after status.startTime at which the JobSet fails with the reason "
+            "DeadlineExceeded; no limit if absent. It may be changed at any time."
+        ),
+    )
     volume_claim_policies: tuple[VolumeClaimPolicy, ...] = field(
         default=(),
         atomic=True,
@@ -674,6 +683,20 @@ class JobSetStatus:
     )
     terminal_state: str = field(
         default="", description="Completed or Failed once the JobSet has finished."
+    )
+    start_time: datetime | None = field(
+        default=None,
+        description=(
+            "Start of the current run: set when the JobSet is not suspended, cleared by a "
+            "suspension, set again by a resumption, a restart of all Jobs or a restart in place."
+        ),
+    )
+    execution_attempts: int | None = field(
+        default=None,
+        minimum=0,
+        description=(
+            "Number of resumptions and restarts of all Jobs; absent until the JobSet first runs."
+        ),
     )
     replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = field(
         default=(), map_keys=("name",), description="Counters per ReplicatedJob."

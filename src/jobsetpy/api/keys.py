@@ -111,6 +111,8 @@ COSCHEDULING_COMPLETED_CONDITION: Final = "CoschedulingCompleted"
 # Reasons of conditions and events.
 ALL_JOBS_COMPLETED_REASON: Final = "AllJobsCompleted"
 FAILED_JOBS_REASON: Final = "FailedJobs"
+FAILED_RESOURCE_PROPAGATION_REASON: Final = "FailedResourcePropagation"
+DEADLINE_EXCEEDED_REASON: Final = "DeadlineExceeded"
 REACHED_MAX_RESTARTS_REASON: Final = "ReachedMaxRestarts"
 FAIL_JOBSET_REASON: Final = "FailJobSetFailurePolicyAction"
 FAIL_JOB_REASON: Final = "FailJobFailurePolicyAction"

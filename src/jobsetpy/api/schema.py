@@ -85,6 +85,7 @@ _COLUMNS: Final = (
     _column(
         "Restarts", "string", ".status.restarts", "Number of times that all Jobs were recreated."
     ),
+    _column("StartTime", "date", ".status.startTime", "Start of the current run."),
     _column("Completed", "string", '.status.conditions[?(@.type=="Completed")].status', priority=0),
     _column("Suspended", "string", ".spec.suspend", "True if the JobSet is suspended."),
     _column("Age", "date", ".metadata.creationTimestamp", "Time since the creation of the JobSet."),
@@ -306,8 +307,9 @@ def _type_schema(
         return {"x-kubernetes-preserve-unknown-fields": True}
     own = _OWN.get(annotation)
     if own is not None:
-        if meta.get("format", "") is None:
-            return {key: value for key, value in own.items() if key != "format"}
+        if "format" in meta:
+            own = {key: value for key, value in own.items() if key != "format"}
+            return own if meta["format"] is None else {**own, "format": meta["format"]}
         return own
     if isinstance(annotation, type) and attrs.has(annotation):
         return object_schema(annotation, definitions)

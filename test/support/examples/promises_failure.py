@@ -42,6 +42,14 @@ async def all_workers_restart_together(play: Play) -> None:
     assert await play.restarts() == (2, 2)
 
 
+async def run_exceeds_its_deadline(play: Play) -> None:
+    """Running Jobs are deleted, and nothing is restarted."""
+    await play.until_pods(*play.all_jobs())
+    await play.until_failed(keys.DEADLINE_EXCEEDED_REASON)
+    await play.only_jobs()
+    assert await play.restarts() == (0, 0)
+
+
 async def maintenance_costs_no_restart(play: Play) -> None:
     """Story 3: restarts for host maintenance are unlimited, those after other failures are not."""
     job = play.job("workers")
@@ -320,5 +328,6 @@ PROMISES = {
     "failure-policy/restart-replicated-job-uncounted.yaml": uncounted_restarts_of_workers,
     "failure-policy/restart-replicated-job.yaml": workers_restart_under_a_surviving_driver,
     "failure-policy/simulations.yaml": simulations_with_good_and_bad_parameters,
+    "failure-policy/time-limit.yaml": run_exceeds_its_deadline,
     "failure-policy/unrecoverable-exit-codes.yaml": bug_is_not_retried,
 }

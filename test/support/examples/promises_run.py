@@ -1,10 +1,13 @@
 """Outcomes of the examples about start, order, end and changes of a JobSet."""
 
 from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support.cluster.json_api import send
-from support.examples.examples_kit import Play, same_pods
+from support.examples.examples_kit import Play, of_job, same_pods
+
+ATTEMPT = keys.EXECUTION_ATTEMPT_ANNOTATION
 
 
 async def all_jobs_have_to_succeed(play: Play) -> None:
@@ -145,10 +148,28 @@ async def jobset_waits_until_it_is_resumed(play: Play) -> None:
 
     await play.until(no_pods)
     await play.change({"spec": {"suspend": False}})
-    await play.until_pods(*jobs, other_than=before)
+    after = await play.until_pods(*jobs, other_than=before)
+    notes = {each["metadata"]["annotations"][ATTEMPT] for each in after.values()}
     await play.succeed(*jobs)
     await play.until_completed()
     assert await play.restarts() == (0, 0)
+    assert (notes, (await play.stored())["status"]["executionAttempts"]) == ({"1"}, 1)
+
+
+async def queue_suspends_single_jobs(play: Play) -> None:
+    """The controller leaves the field suspend of Jobs alone."""
+    first, other = jobs = play.all_jobs()
+    before = await play.until_pods(*jobs)
+    assert "suspend" not in (await play.stored())["spec"]
+    for suspend in (True, False):
+        patch = {"spec": {"suspend": suspend}}
+        await play.client.merge_patch(Job, play.namespace, first, patch)
+        await play.until_pods(*([other] if suspend else jobs))
+    after = await play.until_pods(first, other_than=of_job(before, first))
+    assert len(after) == 1
+    await play.succeed(*jobs)
+    await play.until_completed()
+    assert (await play.stored())["status"]["executionAttempts"] == 0
 
 
 async def queue_selects_the_nodes(play: Play) -> None:
@@ -162,12 +183,15 @@ async def queue_selects_the_nodes(play: Play) -> None:
     template["metadata"] = {"labels": {"example.com/admitted": "yes"}}
     template["spec"]["nodeSelector"] = {"example.com/flavor": "spot"}
     template["spec"]["tolerations"] = [{"key": "example.com/spot", "operator": "Exists"}]
+    template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "200m"}}
     await play.change({"spec": {"suspend": False, "replicatedJobs": admitted}})
 
     for pod in (await play.until_pods(job)).values():
         assert pod["metadata"]["labels"]["example.com/admitted"] == "yes"
         assert pod["spec"]["nodeSelector"] == {"example.com/flavor": "spot"}
         assert "example.com/spot" in {each["key"] for each in pod["spec"]["tolerations"]}
+        assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "200m"}}
+        assert pod["metadata"]["annotations"][ATTEMPT] == "0"
     await play.succeed(job)
     await play.until_completed()
 
@@ -213,6 +237,7 @@ PROMISES = {
     "depends-on/several.yaml": trainer_waits_for_both,
     "ttl/ttl.yaml": jobset_is_deleted_in_time,
     "suspend/suspended.yaml": jobset_waits_until_it_is_resumed,
+    "suspend/queue-per-job.yaml": queue_suspends_single_jobs,
     "suspend/kueue.yaml": queue_selects_the_nodes,
     "elastic/elastic.yaml": workers_are_added_and_removed,
     "managed-by/managed-by.yaml": jobset_of_another_controller_is_ignored,

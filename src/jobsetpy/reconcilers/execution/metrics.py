@@ -49,6 +49,10 @@ _finished: Final = {
 }
 _named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
 
+deadline_exceeded = REGISTRY.counter(
+    "jobset_active_deadline_exceeded_total",
+    "JobSets that failed because a run exceeded their activeDeadlineSeconds",
+).inc
 _backend = REGISTRY.gauge(
     "jobset_coscheduling_backend",
     "Scheduler of groups that new Jobs are created for: podgroup (of kube-scheduler), coscheduler, "

@@ -13,12 +13,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.history import Over
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
@@ -226,6 +228,9 @@ def _count(jobset: JobSet, change: StatusChange, took_s: float) -> None:
     key = jobset.metadata.key
     if change.finished:
         execution_metrics.jobset_finished(change.finished, key.namespace, key.name)
+        end = cond.finished(change.status.conditions)
+        if end is not None and end.reason == keys.DEADLINE_EXCEEDED_REASON:
+            execution_metrics.deadline_exceeded()
     if change.ready_s is not None:
         execution_metrics.jobset_ready(change.ready_s)
     for decision in change.decisions:

@@ -17,6 +17,7 @@ from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.coscheduling import backends
 from jobsetpy.reconcilers.coscheduling import gangs as coscheduling_groups
 from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
+from jobsetpy.reconcilers.jobs.runs import attempt_annotation
 from jobsetpy.reconcilers.jobs.surroundings import dns_hostnames, pod_volumes, template_places
 from jobsetpy.reconcilers.jobs.template_fields import mutable_fields, record_of
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
@@ -69,7 +70,7 @@ class JobTemplateBuilder:
         pod_template = child(job_spec, "template")
         pod_meta = child(pod_template, "metadata")
         own = common | placement_annotations(jobset, replicated)
-        own |= shared.startup_group.get(name, {}) | spare_annotations(spares)
+        own |= shared.startup_group.get(name, {}) | spare_annotations(spares) | shared.attempt
         self._job_labels = {**child(job_template, "labels"), **common}
         # It requests one recreation of a Job; copied from a template it would never stop.
         self._job_annotations = _without(
@@ -100,8 +101,9 @@ class JobTemplateBuilder:
             **job_spec,
             **job_fields(job_spec, deadline_s),
             **success_policy(job_spec, 0 if spares is None else spares.pods),
-            "suspend": jobset.spec.suspend is True,
         }
+        if keys.SKIP_SUSPEND_ANNOTATION not in jobset.metadata.annotations:
+            self._spec["suspend"] = jobset.spec.suspend is True
         # The TTL would delete a finished Job; it would be missing, created again and run again.
         self._spec.pop("ttlSecondsAfterFinished", None)
 
@@ -200,6 +202,7 @@ class SharedParts:
         self.pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
         self.claims = template_places(jobset)
         self.startup_group = group_scheduling.job_annotations(jobset)
+        self.attempt = attempt_annotation(jobset)
         self.spares = spares_by_name(jobset)
         self.first: dict[str, tuple[int, int]] = {}
         self.replicas = 0

@@ -1,6 +1,7 @@
 """Plan of the jobs reconciler, and the order in which the rules of a JobSet are evaluated.
 
-Failure comes before success, both come before creation, and creation before suspension. Users
+Failure comes before success, both come before creation, and creation before suspension. With a
+deadline, success comes first, then the deadline, then failure. Users
 depend on this order, so it is written down only here; every rule has a file of its own.
 """
 
@@ -54,6 +55,13 @@ from jobsetpy.reconcilers.jobs.held import (
     stalled_deletions,
 )
 from jobsetpy.reconcilers.jobs.recreation import SOON_S, Recreation
+from jobsetpy.reconcilers.jobs.runs import (
+    attempt_annotation,
+    deadline_s,
+    expire,
+    expiry,
+    track_run,
+)
 from jobsetpy.reconcilers.jobs.startup_policy import (
     WAITING_FOR_DELETION,
     dependencies_reached,
@@ -216,7 +224,8 @@ class _JobsPlanner:
         self.draft = StatusDraft(self.jobset.status, now.wall)
         self.actions: list[p.Action] = []
         self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
-        self.suspended = self.spec.suspend is True
+        self.queued_by_job = keys.SKIP_SUSPEND_ANNOTATION in jobset.metadata.annotations
+        self.suspended = self.spec.suspend is True and not self.queued_by_job
         self.in_order = in_order(self.spec)
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.wanted_jobs = working_jobs(jobset)
@@ -232,6 +241,7 @@ class _JobsPlanner:
         pace = Pace.of(jobset, now.wall, observed.backoff)
         self.restart_pace = pace.paused(jobset.status, memory.pause, now)
         self.deletion: PinnedTime | None = None
+        self.expiry: PinnedTime | None = None
         self.held = held(observed.jobs, memory.held, now.monotonic)
         # Back-off of a restart in place; that of a restart of all Jobs is computed before creation.
         self.paused_s = self._wait_s() if self.restarting else 0.0
@@ -245,6 +255,7 @@ class _JobsPlanner:
         self.draft.set(self.stalled.condition, announce=bool(self.stalled.names))
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
+        track_run(self.draft, self.features, suspended=self.suspended)
         self._delete(self.buckets.previous)
         self._delete(self.buckets.marked)
         self._record_remade()
@@ -257,16 +268,21 @@ class _JobsPlanner:
             self.ready = True
             if not self.spec.restarts_in_place:  # else the barrier plan ends the restart
                 self.draft.end_restart()
-        if failed:
-            problem = apply_failure_policy(
-                self.jobset, failed, self.draft, self.features, self.restart_pace
-            )
-            return self._result(problem=problem)
+        limited = deadline_s(self.jobset, self.features)
+        if failed and limited is None:
+            return self._fail(failed)
         if self.buckets.successful and is_satisfied(
             self.spec, self.buckets.successful, self.wanted_jobs
         ):
             self.draft.complete()
             return self._result()
+        if limited is not None:
+            self.expiry = expiry(self.jobset, self.draft, self.memory.expiry, self.now)
+            if self.expiry is not None and self.expiry.left_s(self.now) <= SOON_S:
+                expire(self.draft, limited)
+                return self._result()
+            if failed:
+                return self._fail(failed)
         if self.stay_failed and self._is_out_of_reach():
             fail_beyond_completion(self.stay_failed, self.draft)
             return self._result()
@@ -278,6 +294,12 @@ class _JobsPlanner:
         self._create_jobs()
         self._suspend_or_resume()
         return self._result(partial=before_actions)
+
+    def _fail(self, failed: list[Job]) -> p.JobsPlan:
+        problem = apply_failure_policy(
+            self.jobset, failed, self.draft, self.features, self.restart_pace
+        )
+        return self._result(problem=problem)
 
     def _were_ready(self) -> bool:
         """Return whether the stored counters say that all Jobs are ready."""
@@ -364,6 +386,7 @@ class _JobsPlanner:
             self.recreation.wait_s if self.recreation.held else 0.0,
             report_after_s(self.held, self.now.monotonic) or 0.0,
             self.stalled.next_s or 0.0,
+            0.0 if self.expiry is None else self.expiry.left_s(self.now),
         )
         wait_s = min((each for each in waits_s if each), default=None)
         writes = change is not None and bool(change.patch)
@@ -418,6 +441,7 @@ class _JobsPlanner:
             restarting=self.restarting,
             pause=self.restart_pace.pause,
             deletion=self.deletion,
+            expiry=self.expiry,
             held=self.held,
         )
 
@@ -536,7 +560,17 @@ class _JobsPlanner:
         """Parts of Jobs; expensive, so they are made only when a Job has to be created."""
         observed = self.observed
         return SharedParts(
-            self.jobset, self.features, observed.marks, observed.lost_node_deadline_s
+            self._current, self.features, observed.marks, observed.lost_node_deadline_s
+        )
+
+    @property
+    def _current(self) -> JobSet:
+        """JobSet with the number of the run that begins with this plan."""
+        return evolve(
+            self.jobset,
+            status=evolve(
+                self.jobset.status, execution_attempts=self.draft.status.execution_attempts
+            ),
         )
 
     def _pauses(self) -> bool:
@@ -569,6 +603,10 @@ class _JobsPlanner:
             self.waits.append(waiting_notice(self.spec))
 
     def _suspend_or_resume(self) -> None:
+        if self.queued_by_job:
+            # A queue suspends and resumes each Job by itself (KEP-1172).
+            self.draft.set(cond.RESUMED)
+            return
         if self.suspended:
             self.actions += suspensions(self.buckets.active)
             self.draft.set(cond.SUSPENDED)
@@ -580,10 +618,11 @@ class _JobsPlanner:
             if job.spec.suspend is True:
                 suspended.setdefault(replicated_job_of(job), []).append(job)
         self._recall_suspension()
-        deadline_s = deadline_of(
+        node_deadline_s = deadline_of(
             self.jobset.metadata.annotations, self.observed.lost_node_deadline_s
         )
         annotations = group_scheduling.job_annotations(self.jobset)
+        attempt = attempt_annotation(self._current)
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 continue
@@ -591,8 +630,9 @@ class _JobsPlanner:
             self.actions += resumptions(
                 item,
                 suspended.get(item.name, ()),
-                annotations.get(item.name),
-                lost_node_deadline_s=deadline_s,
+                {**annotations.get(item.name, {}), **attempt},
+                lost_node_deadline_s=node_deadline_s,
+                resources=self.features.mutable_resources,
             )
             if self.in_order and not started:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)

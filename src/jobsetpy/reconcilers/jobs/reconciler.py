@@ -273,6 +273,7 @@ def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
         status.restarts,
         status.restarts_count_towards_max,
         status.terminal_state,
+        status.start_time,
         status.replicated_jobs_status,
         is_restarting(jobset),
         cond.is_true(status.conditions, keys.BARRIER_STALLED_CONDITION),

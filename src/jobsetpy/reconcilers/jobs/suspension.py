@@ -14,8 +14,11 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ReplicatedJob
 from jobsetpy.reconcilers.jobs.template_fields import (
+    CONTAINERS,
     LISTS,
     MAPS,
+    RESOURCES,
+    container_resources,
     copied_fields,
     mutable_fields,
     record_of,
@@ -37,16 +40,20 @@ def resumptions(
     annotations: Mapping[str, str] | None = None,
     *,
     lost_node_deadline_s: float = 0.0,
+    resources: bool = True,
 ) -> Iterator[ResumeJob]:
     """Return the suspended Jobs of a ReplicatedJob, with their new templates.
 
     The keys that the controller generates keep their value, except for ``annotations``, which are
-    set with each resumption. Tolerations are those of a newly created Job.
+    set with each resumption. Tolerations are those of a newly created Job. With ``resources``, so
+    are requests and limits of containers.
     """
     suspended = [job for job in jobs if job.spec.suspend is True]
     if not suspended:
         return
     template = mutable_fields(replicated, lost_node_deadline_s)
+    if resources:
+        template["spec"] |= container_resources(replicated)
     for job in suspended:
         yield ResumeJob(
             job.metadata.name,
@@ -85,6 +92,12 @@ def resume_patch(
         after = _merged(before, wanted_items, copied.of(name))
         if before != after:
             template.setdefault("spec", {})[name] = after
+    for kind in CONTAINERS:
+        containers = list(child(present, "spec").get(kind) or ())
+        wanted_resources = child(action.template, "spec", kind)
+        changed = [_with_resources(each, wanted_resources) for each in containers]
+        if changed != containers:
+            template.setdefault("spec", {})[kind] = changed
     notes: dict[str, str | None] = {**action.annotations, **record_of(action.template)}
     if keys.COPIED_FIELDS_ANNOTATION in annotations:
         notes.setdefault(keys.COPIED_FIELDS_ANNOTATION, None)
@@ -95,6 +108,25 @@ def resume_patch(
     if template:
         spec_patch["template"] = template
     return {"metadata": metadata, "spec": spec_patch}
+
+
+def changes_resources(patch: Mapping[str, Any]) -> bool:
+    """Return whether the patch of a resumption has other resources of containers."""
+    return not child(patch, "spec", "template", "spec").keys().isdisjoint(CONTAINERS)
+
+
+def _with_resources(container: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a container of a Job with the requests and limits of the JobSet's template."""
+    if container.get("name") not in wanted:
+        return container  # added to the Job by another program
+    present, new = child(container, "resources"), wanted[container["name"]]
+    member = keys.POD_GROUP_MEMBER_RESOURCE  # set by the controller, see coscheduling.backends
+    out = {name: value for name, value in present.items() if name not in RESOURCES}
+    for name in RESOURCES:
+        own = {key: value for key, value in child(present, name).items() if key == member}
+        if amounts := {**child(new, name), **own}:
+            out[name] = amounts
+    return container if out == present else {**container, "resources": out}
 
 
 def _map_patch(

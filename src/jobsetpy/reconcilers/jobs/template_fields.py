@@ -15,7 +15,7 @@ import msgspec
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ReplicatedJob
 from jobsetpy.reconcilers.lost_nodes.deadline import tolerations
-from jobsetpy.reconcilers.rules.json_tree import child
+from jobsetpy.reconcilers.rules.json_tree import child, objects, text
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 GENERATED_KEYS: Final = frozenset(
@@ -34,6 +34,7 @@ GENERATED_KEYS: Final = frozenset(
         keys.GROUP_REPLICAS,
         keys.JOB_GROUP_INDEX,
         keys.COORDINATOR,
+        keys.EXECUTION_ATTEMPT_ANNOTATION,
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
         keys.NODE_SELECTOR_ANNOTATION,
         keys.COSCHEDULING_BACKEND_ANNOTATION,
@@ -48,6 +49,10 @@ GENERATED_KEYS: Final = frozenset(
 MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
 LISTS: Final = ("tolerations", "schedulingGates")
 """Lists of the pod spec."""
+
+CONTAINERS: Final = ("containers", "initContainers")
+RESOURCES: Final = ("requests", "limits")
+"""Lists of containers, and the parts of their resources that may change (KEP-1150)."""
 
 _MAX_RECORD: Final = 65536
 """Maximum length of a record: an object's annotations may have 256 KiB together."""
@@ -81,6 +86,15 @@ def mutable_fields(replicated: ReplicatedJob, lost_node_deadline_s: float) -> di
             "tolerations": tuple(tolerations(spec, lost_node_deadline_s)),
             "schedulingGates": tuple(spec.get("schedulingGates") or ()),
         },
+    }
+
+
+def container_resources(replicated: ReplicatedJob) -> dict[str, dict[str, Any]]:
+    """Return requests and limits of a template's containers, by list and name."""
+    spec = child(replicated.template, "spec", "template", "spec")
+    return {
+        kind: {text(each, "name"): child(each, "resources") for _, each in objects(spec, kind)}
+        for kind in CONTAINERS
     }
 
 

@@ -22,12 +22,13 @@ from jobsetpy.errors import (
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,
+    InvalidError,
     JobSetPyError,
     NotFoundError,
 )
 from jobsetpy.reconcilers.execution.kinds import CREATED_KINDS, CreatedJob, WholeJob
 from jobsetpy.reconcilers.execution.parallel import NAMED_FAILURES, in_parallel
-from jobsetpy.reconcilers.jobs.suspension import resume_patch
+from jobsetpy.reconcilers.jobs.suspension import changes_resources, resume_patch
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.json_tree import child
@@ -216,7 +217,18 @@ class ChildWriter:
             return
         template = child(job.spec, "template")
         patch = resume_patch(action, template, job.metadata.annotations)
-        await self._patch_job(jobset, name, patch)
+        try:
+            await self._patch_job(jobset, name, patch)
+        except InvalidError as error:
+            if changes_resources(patch):
+                # With its old resources, the Job would run with others than it was admitted for.
+                text = (
+                    f"job {name!r} stays suspended: the API server refuses to change its resources "
+                    f"(Kubernetes' feature gate MutablePodResourcesForSuspendedJobs): {error}"
+                )
+                reason = keys.FAILED_RESOURCE_PROPAGATION_REASON
+                self._events.event(jobset, WARNING, reason, text)
+            raise
 
     async def _create_if_missing(self, namespace: str, action: p.CreateObject) -> None:
         try:

@@ -33,12 +33,19 @@ class Features:
         elastic_jobset: a changed parallelism is applied to running Jobs.
         in_place_restart: restarts in place through the epochs of pods.
         coscheduling: pods of a JobSet that requests it are marked as gangs for the scheduler.
+        active_deadline: ``spec.activeDeadlineSeconds`` (KEP-1186).
+        execution_attempts: runs are counted in ``status.executionAttempts`` (KEP-1282).
+        mutable_resources: resources of containers may change while a JobSet is suspended
+            (KEP-1150).
     """
 
     restart_job: bool = _gate("RestartJob")
     elastic_jobset: bool = _gate("ElasticJobSet")
     in_place_restart: bool = _gate("InPlaceRestart")
     coscheduling: bool = _gate("Coscheduling")
+    active_deadline: bool = _gate("JobSetActiveDeadlineSeconds")
+    execution_attempts: bool = _gate("ExecutionAttemptsTracking")
+    mutable_resources: bool = _gate("MutablePodResourcesForSuspendedJobSets")
 
     @classmethod
     def from_gates(cls, gates: Mapping[str, bool]) -> Features:

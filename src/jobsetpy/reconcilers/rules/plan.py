@@ -183,6 +183,7 @@ class JobsMemory:
         ready_since: the creation, restart or resume after which all Jobs have been ready.
         pause: end of the stored back-off, with its monotonic time.
         deletion: time at which the finished JobSet is deleted, likewise.
+        expiry: end of the current run by its deadline, with its monotonic time.
         held: monotonic times since which deleted Jobs are kept by finalizers alone, by UID.
     """
 
@@ -197,6 +198,7 @@ class JobsMemory:
     ready_since: datetime | None = None
     pause: PinnedTime | None = None
     deletion: PinnedTime | None = None
+    expiry: PinnedTime | None = None
     held: Mapping[str, float] = attrs.field(factory=dict)
 
 

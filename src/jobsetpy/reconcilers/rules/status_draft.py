@@ -85,9 +85,10 @@ class StatusDraft:
             self.status = evolve(self.status, replicated_jobs_status=statuses)
 
     def restart_all(self, *, counts_towards_max: bool) -> None:
-        """Count a restart of all Jobs."""
+        """Count a restart of all Jobs; the next plan of its Jobs begins a run."""
         self._restarted[history.RECREATE] = 1
         self.evolve(
+            start_time=None,
             restarts=self.status.restarts + 1,
             restarts_count_towards_max=self.status.restarts_count_towards_max + counts_towards_max,
         )
@@ -149,6 +150,7 @@ def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) ->
 _PLAIN_FIELDS: Final = (
     *("restarts_count_towards_max", "terminal_state", "synced_epoch", "deprecated_epoch"),
     *("current_in_place_restart_attempt", "previous_in_place_restart_attempt"),
+    *("start_time", "execution_attempts"),
 )
 
 _SELDOM: Final = frozenset(
@@ -177,7 +179,7 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["restarts"] = new.restarts
     for name in _PLAIN_FIELDS:
         if (value := getattr(new, name)) != getattr(old, name):
-            patch[camel_case(name)] = value
+            patch[camel_case(name)] = _json(value)
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
         patch["inPlaceRestart"] = _in_place_restart_json(old.in_place_restart, new.in_place_restart)
     if new.restart_history != old.restart_history:

@@ -32,6 +32,7 @@ from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
+    forbidden,
     invalid,
     invalid_label,
     plain,
@@ -73,6 +74,7 @@ def validate_create(
     name = effective_name(child(jobset, "metadata"))
     names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
     return [
+        *gated_fields(spec, features),
         *in_place_restart(spec, features),
         *_first_depends_on(spec),
         *_subdomain(spec),
@@ -94,6 +96,16 @@ def _annotations(jobset: Json, features: Features) -> Iterator[FieldError]:
     yield from restart_settings(jobset)
     yield from spares(jobset)
     yield from heartbeats(jobset)
+
+
+def gated_fields(spec: Json, features: Features, old: Json | None = None) -> Iterator[FieldError]:
+    """Reject fields whose feature gate is off, unless the stored spec has the same value."""
+    for name, (enabled, gate) in {
+        "activeDeadlineSeconds": (features.active_deadline, "JobSetActiveDeadlineSeconds"),
+    }.items():
+        value = spec.get(name)
+        if not enabled and value is not None and value != (old or {}).get(name):
+            yield forbidden(f"spec.{name}", f"the feature gate {gate} is disabled")
 
 
 def in_place_restart(spec: Json, features: Features) -> Iterator[FieldError]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobsetpy.api import shapes
+from jobsetpy.api import keys, shapes
 from jobsetpy.reconcilers.rules import json_equality
 from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, objects
 
@@ -72,10 +72,10 @@ def _at(value: Any, path: str) -> Any:
 def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
     """Return ``new`` in the form to be stored, and the patch to that form; its meaning stays.
 
-    Quantities written as fractional numbers become strings, which the schema accepts. Values with
-    the same meaning as in the stored object are written in its notation: typed clients rewrite a
-    whole object in the notation of their types, and the API server compares immutable fields
-    literally.
+    Quantities written as fractional numbers become strings, which the schema accepts. A JobSet
+    whose Jobs are suspended by their queue has no ``suspend`` (KEP-1172). Values with the
+    same meaning as in the stored object are written in its notation: typed clients rewrite a whole
+    object in the notation of their types, and the API server compares immutable fields literally.
 
     Args:
         new: JobSet to be stored.
@@ -85,6 +85,8 @@ def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
     if not isinstance(spec, Mapping):
         return new, []
     wanted = json_equality.with_text_quantities(spec, shape)
+    if keys.SKIP_SUSPEND_ANNOTATION in child(new, "metadata", "annotations"):
+        wanted = {name: value for name, value in wanted.items() if name != "suspend"}
     if old is not None and isinstance(old.get("spec"), Mapping):
         wanted = json_equality.rewritten(old["spec"], wanted, shape)
     patch: Patch = [

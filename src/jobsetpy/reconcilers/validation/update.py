@@ -2,9 +2,9 @@
 
 Of the rules for creation, only those for an added policy (the CRD compares existing policies) and
 for a changed coordinator apply again. ReplicatedJobs are immutable, except for the number of pods
-of Indexed Jobs (elastic JobSets), and, around a suspension, for five fields of the pod template
-that control scheduling (as for a suspended Job of Kubernetes). These fields are reset to their old
-values before everything is compared.
+of Indexed Jobs (elastic JobSets), and, around a suspension, for resources of containers and five
+fields of the pod template that control scheduling (as for a suspended Job of Kubernetes). These
+fields are reset to their old values before everything is compared.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from jobsetpy.api import keys, shapes
 from jobsetpy.reconcilers.coscheduling.validation import coscheduling_update
 from jobsetpy.reconcilers.failure_policy.validation import failure_policy
+from jobsetpy.reconcilers.jobs.template_fields import CONTAINERS, RESOURCES
 from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs, too_many_tolerations
 from jobsetpy.reconcilers.restart_in_place.injection.options import SETTINGS as INJECTION_SETTINGS
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import WORLD_SIZE
@@ -33,7 +34,7 @@ from jobsetpy.reconcilers.rules.json_equality import same
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.startup_groups.validation import group_scheduling
-from jobsetpy.reconcilers.validation.create import coordinator, in_place_restart
+from jobsetpy.reconcilers.validation.create import coordinator, gated_fields, in_place_restart
 
 IMMUTABLE = "field is immutable"
 COUNTS = ("parallelism", "completions")
@@ -76,9 +77,12 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
             for parent, field in MUTABLE_WHEN_SUSPENDED:
                 path_of_field = ("template", "spec", "template", parent, field)
                 masked[at] = _restored(masked[at], before, path_of_field)
+            if features.mutable_resources:
+                masked[at] = _with_resources_of(before, masked[at])
     jobs, _ = shapes.jobset_spec().fields["replicatedJobs"]
     if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
+    problems += gated_fields(new_spec, features, old_spec)
     problems += _added(old_spec, new_spec, features)
     problems += _group_added(old, new)
     if old_spec.get("coordinator") != new_spec.get("coordinator"):
@@ -174,6 +178,23 @@ def _finished(jobset: Json) -> bool:
         and text(condition, "type") in {keys.COMPLETED_CONDITION, keys.FAILED_CONDITION}
         for _, condition in objects(child(jobset, "status"), "conditions")
     )
+
+
+def _with_resources_of(before: Json, job: Json) -> Json:
+    """Return a ReplicatedJob with the requests and limits that its containers had before."""
+    spec, old = (child(_pod_template(each), "spec") for each in (job, before))
+    for kind in CONTAINERS:
+        olds = {text(each, "name"): each for _, each in objects(old, kind)}
+        containers = list(items(spec, kind))
+        for at, each in objects(spec, kind):
+            for name in RESOURCES if text(each, "name") in olds else ():
+                old_one = olds[text(each, "name")]
+                containers[at] = _restored(containers[at], old_one, ("resources", name))
+        if containers:
+            path = ("template", "spec", "template", "spec", kind)
+            source = {"template": {"spec": {"template": {"spec": {kind: containers}}}}}
+            job = _restored(job, source, path)
+    return job
 
 
 def _pod_template(replicated_job: Json) -> Json:

@@ -26,6 +26,7 @@ from support.model_kit import (
 A = "test-js-replicated-job-a-0"
 B = ["test-js-replicated-job-b-0", "test-js-replicated-job-b-1", "test-js-replicated-job-b-2"]
 ALL = [A, *B]
+NO_NUMBERS = Features(execution_attempts=False)
 GATE_OFF = Features(restart_job=False, elastic_jobset=False, in_place_restart=False)
 
 
@@ -650,7 +651,7 @@ class TestSuspension:
 
     def test_fields_of_an_earlier_queue_are_removed_when_resumed(self):
         """Fields that the template no longer has are removed from the Jobs."""
-        cluster = ModelCluster(jobset_json(suspend=True))
+        cluster = ModelCluster(jobset_json(suspend=True), NO_NUMBERS)
         for name in ("one", "two"):
             cluster.reconcile()
             for item in cluster.object["spec"]["replicatedJobs"]:
@@ -663,7 +664,7 @@ class TestSuspension:
             cluster.reconcile()
             assert set(suspended(cluster).values()) == {False}
             cluster.change_spec(suspend=True)
-        fresh = ModelCluster(copy.deepcopy(cluster.object))
+        fresh = ModelCluster(copy.deepcopy(cluster.object), NO_NUMBERS)
         fresh.object.pop("status")
         fresh.reconcile()
 
@@ -699,7 +700,7 @@ class TestSuspension:
 
     def test_fields_that_others_add_to_a_template_stay_when_resumed(self):
         """Also if the JobSet's own fields change: those of the Job API, of placement, of policies."""
-        cluster = begin(replicated_job("a"), suspend=True)
+        cluster = begin(replicated_job("a"), suspend=True, features=NO_NUMBERS)
         template = cluster.jobs["test-js-a-0"]["spec"]["template"]
         template["metadata"]["labels"] |= {
             "controller-uid": "u",

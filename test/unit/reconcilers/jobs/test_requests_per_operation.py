@@ -68,7 +68,10 @@ async def test_creation_writes_each_object_and_one_status(rig, bill, jobs):
         await bill()
         rig.create(*jobs)
         assert await bill() == {**CREATES, "create services": 1, STATUS: 1}
-        assert {k: v for k, v in rig.status().items() if isinstance(v, int)} == {"restarts": 0}
+        assert {k: v for k, v in rig.status().items() if isinstance(v, int)} == {
+            "restarts": 0,
+            "executionAttempts": 0,
+        }
 
 
 async def test_jobs_that_become_ready_together_cause_two_status_writes(rig, bill):

@@ -15,6 +15,22 @@ from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from support.restarts.epoch_plans import RESTARTING, at, condition, failure, jobset, observed
 
 
+@pytest.mark.parametrize(
+    ("status", "pods", "start"),
+    [
+        ({"startTime": "2020-01-01T00:00:00Z"}, {1: 3, 2: 1}, 100),
+        ({"startTime": "2020-01-01T00:00:00Z"}, {2: 4}, 100),
+        ({}, {1: 3, 2: 1}, None),
+    ],
+)
+def test_restart_in_place_starts_the_deadline_again(status, pods, start):
+    """As a restart of all Jobs does; a JobSet without a start time gets it with its Jobs."""
+    now = at(100)
+    plan = plan_epochs(observed(jobset(status=status), pods), EpochState(uid="js-uid"), now)
+    expected = None if start is None else now.wall.replace(microsecond=0)
+    assert plan.status.status.start_time == expected
+
+
 class TestJobSetsWithoutAPlan:
     def test_state_is_replaced_when_another_jobset_has_the_name(self):
         """The state of the former one does not count."""

@@ -4,7 +4,8 @@ import copy
 
 import pytest
 
-from jobsetpy.reconcilers.validation.defaulting import default_jobset
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.validation.defaulting import default_jobset, rewrite_jobset
 
 
 def jobset(template_spec: dict | None = None, pod: dict | None = None, **spec) -> dict:
@@ -26,6 +27,17 @@ def applied(obj: dict) -> dict:
         assert not at.get(last)
         at[last] = operation["value"]
     return out
+
+
+def test_jobset_has_no_suspend_when_a_queue_suspends_its_jobs():
+    """The annotation is that of KEP-1172; the field would suspend all Jobs."""
+    new = jobset(suspend=True)
+    new["metadata"]["annotations"] = {keys.SKIP_SUSPEND_ANNOTATION: "true"}
+    stored, patch = rewrite_jobset(new, new)
+    assert ("suspend" in stored["spec"], patch) == (
+        False,
+        [{"op": "remove", "path": "/spec/suspend"}],
+    )
 
 
 def read(obj: dict, *path):

@@ -39,10 +39,11 @@ SUSPENDED = jobset(rjob(job=TWO), suspend=True)
         (("spec", "nodeSelector"), {"a": "b"}),
         (("spec", "tolerations"), [{"operator": "Exists"}]),
         (("spec", "schedulingGates"), [{"name": "a.b/c"}]),
+        (("spec", "containers", 0, "resources"), {"requests": {"cpu": "1"}, "limits": {"cpu": 2}}),
     ],
 )
 def test_scheduling_fields_may_change_around_a_suspension(field, value):
-    """Five fields may change when a JobSet is suspended or resumed, but not while it runs."""
+    """Six fields may change when a JobSet is suspended or resumed, but not while it runs."""
     path = (*POD, *field)
     assert validate_update(SUSPENDED, with_value(SUSPENDED, path, value)) == []
     assert validate_update(RUNNING, with_value(SUSPENDED, path, value)) == []
@@ -68,6 +69,8 @@ def test_tolerations_are_limited_when_they_change():
         ((*POD, "spec", "affinity"), {"podAffinity": {}}),
         ((*POD, "spec", "hostname"), "h"),
         ((*POD, "spec", "containers", 0, "image"), "other"),
+        ((*POD, "spec", "containers", 0, "resources"), {"claims": [{"name": "c"}]}),
+        ((*POD, "spec", "containers", 0), {"name": "x", "resources": {"limits": {"cpu": 1}}}),
         (("spec", "replicatedJobs", 0, "template", "spec", "backoffLimit"), 3),
         (("spec", "replicatedJobs", 0, "template", "metadata"), {"labels": {"a": "b"}}),
         (("spec", "replicatedJobs", 0, "replicas"), 2),
@@ -87,9 +90,25 @@ def test_other_fields_of_replicated_jobs_are_immutable(path, value):
 
 
 @pytest.mark.parametrize(
+    ("path", "value", "gate"),
+    [
+        ((*POD, "spec", "containers", 0, "resources"), {"limits": {"cpu": 1}}, "mutable_resources"),
+        (("spec", "activeDeadlineSeconds"), 5, "active_deadline"),
+    ],
+)
+def test_field_is_refused_when_its_gate_is_off(path, value, gate):
+    """A stored JobSet that has it may keep it."""
+    features, new = Features(**{gate: False}), with_value(SUSPENDED, path, value)
+    fields = JOBS if "replicatedJobs" in path else ".".join(path)
+    assert [each.field for each in validate_update(SUSPENDED, new, features=features)] == [fields]
+    assert validate_update(new, new, features=features) == []
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         (SUSPENDED, with_value(SUSPENDED, ("spec", "suspend"), None)),
+        (RUNNING, with_value(RUNNING, ("spec", "activeDeadlineSeconds"), 5)),
         (RUNNING, with_value(RUNNING, ("metadata", "labels"), {"a": "b"})),
         (RUNNING, with_value(RUNNING, ("spec", "ttlSecondsAfterFinished"), 5)),
         (RUNNING, with_value(RUNNING, ("spec", "failurePolicy"), {"maxRestarts": 1})),
