@@ -223,7 +223,11 @@ class JobSetHandlers:
         problems = validate_create(jobset, features=self._features, claims=claims)
         if problems:
             return problems, []
-        return [], warnings(jobset, self._features, pull_secret=self._settings.injected.pull_secret)
+        backend, settings = self._settings.backend, self._settings
+        marks = settings.marks if backend is None else backend.marks
+        secret = settings.injected.pull_secret
+        found = warnings(jobset, self._features, pull_secret=secret, backend=marks.backend)
+        return [], found
 
     async def _calculated(self, request: ReviewRequest, rule: Callable[[], T]) -> T:
         """Return the result of pure functions, without holding the loop for a large object.

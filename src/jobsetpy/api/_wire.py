@@ -92,8 +92,8 @@ def wire(cls: type[T]) -> type[T]:
             renamed.append(shown)
             made.__annotations__[name] = hints[attribute.name]
             if name != attribute.name:
-                del made.__annotations__[attribute.name]
-                setattr(made, name, made.__dict__[attribute.name])
+                made.__annotations__.pop(attribute.name, None)  # a base class has its own
+                setattr(made, name, getattr(made, attribute.name))
         made.__attrs_attrs__ = tuple(renamed)
         msgspec.json.Decoder(made)
     finally:

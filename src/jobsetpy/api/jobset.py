@@ -289,6 +289,80 @@ class GroupSchedulingConfig:
     target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
 
 
+_NATIVE: Final = "io.k8s.api.scheduling.v1alpha3.WorkloadPodGroup"
+_ONLY_NATIVE: Final = "Only where the API server schedules gangs."
+
+
+@wire
+class GangFields:
+    """Fields of a PodGroup."""
+
+    scheduling_policy: Mapping[str, Any] | None = field(
+        default=None,
+        embed=f"{_NATIVE}SchedulingPolicy",
+        description=(
+            "Exactly one of gang (all pods of the group start together, or minCount of them) and "
+            "basic (no gang). A gang of all pods when absent."
+        ),
+    )
+    scheduling_constraints: Mapping[str, Any] | None = field(
+        default=None,
+        embed=f"{_NATIVE}SchedulingConstraints",
+        description=f"Topology that the pods of a group share. {_ONLY_NATIVE}",
+    )
+    disruption_mode: Mapping[str, Any] | None = field(
+        default=None,
+        embed=f"{_NATIVE}DisruptionMode",
+        description=(
+            f"Unit of preemption: exactly one of single (a pod) and all (the group). {_ONLY_NATIVE}"
+        ),
+    )
+
+
+@wire
+class ReplicatedJobScheduling(GangFields):
+    """PodGroup of some ReplicatedJobs, or of each Job of one."""
+
+    target_replicated_jobs: tuple[str, ...] = field(
+        default=(),
+        required=True,
+        atomic=True,
+        min_items=1,
+        max_items=50,
+        description="ReplicatedJobs whose pods share the PodGroup.",
+    )
+    resource_claims: tuple[Mapping[str, Any], ...] = field(
+        default=(),
+        map_keys=("name",),
+        max_items=4,
+        embed=f"{_NATIVE}ResourceClaim",
+        description=f"Resource claims that the pods of a group share. {_ONLY_NATIVE}",
+    )
+    job: Mapping[str, Any] | None = field(
+        default=None,
+        embed="io.k8s.api.batch.v1.JobSchedulingConfiguration",
+        description=(
+            "If set, each Job of the only target has a PodGroup of its own, with these fields; the "
+            "fields next to it are then absent."
+        ),
+    )
+
+
+@wire
+class Scheduling(GangFields):
+    """KEP-969: groups of pods that the scheduler handles as a unit."""
+
+    replicated_jobs: tuple[ReplicatedJobScheduling, ...] = field(
+        default=(),
+        atomic=True,
+        max_items=50,
+        description=(
+            "Groups of ReplicatedJobs in place of one for the JobSet; each ReplicatedJob is in "
+            "exactly one. Excludes the fields next to it."
+        ),
+    )
+
+
 @wire
 class JobSetSpec:
     """Desired state of a JobSet."""
@@ -360,6 +434,14 @@ class JobSetSpec:
         immutable=True,
         description=(
             "If set, main containers of the targets start only when all their pods have started."
+        ),
+    )
+
+    scheduling: Scheduling | None = field(
+        default=None,
+        description=(
+            "Gangs of the pods. Empty: one gang of all pods, or one for each ReplicatedJob if they "
+            "start in an order. May be changed only while the JobSet is suspended."
         ),
     )
 

@@ -52,6 +52,7 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     """``spec`` of a JobSet."""
 
     failure_policy: FailurePolicy | None = None
+    active_deadline_seconds: int | None = None
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
@@ -97,6 +98,8 @@ class JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
     deprecated_epoch: int = 0
     in_place_restart: InPlaceRestart | None = None
     state: str = ""
+    start_time: str | None = None
+    execution_attempts: int | None = None
 
 
 class JobSet(msgspec.Struct, frozen=True):
@@ -170,6 +173,12 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
             "single": sum(sum(item.job_restarts) for item in status.replicated_jobs_status),
         },
     }
+    if status.execution_attempts is not None:
+        out["run"] = {
+            "attempt": status.execution_attempts,
+            "since": status.start_time,
+            "deadlineSeconds": model.spec.active_deadline_seconds,
+        }
     if policy is not None:
         most, spent = policy.max_restarts, restart_budget.spent(status)
         out["budget"] = {"max": most, "spent": spent, "left": max(0, most - spent)}

@@ -165,6 +165,11 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
         line += f"; {budget['left']} of {budget['max']} left"
     more = [f"more: {found['more']}"] if found["why"] else []
     lines = [Branch(clean(each), []) for each in (*found["why"], *more, line)]
+    if (run := found.get("run")) and run["since"] and found["state"] not in IDLE:
+        text = f"attempt {run['attempt']}, for {output.ago(run['since'], now)}"
+        if run["deadlineSeconds"]:
+            text += f" of {run['deadlineSeconds']} s"
+        lines.append(Branch(text, []))
     epoch, barrier = found.get("epoch"), found.get("barrier")
     if epoch is not None and barrier is not None:
         if found["state"] in IDLE:

@@ -24,6 +24,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.rules.features import Features
 from support.cluster import objects
 from support.cluster.install import (
@@ -97,10 +98,14 @@ class Site:
             "tolerations": [{"operator": "Exists"}],
             "containers": [container],
         }
-        job = {"completionMode": "Indexed", "backoffLimit": 6} | elastic(pods)
-        notes = {keys.COSCHEDULING_ANNOTATION: scope, **(notes or {})}
-        item = objects.replicated_job(pod, replicas=replicas, **job)
-        body = objects.jobset(name, item, annotations=notes, **spec)
+        job = {"completionMode": "Indexed", "backoffLimit": spec.pop("backoff", 6)} | elastic(pods)
+        by_field = {} if scope is None else {keys.COSCHEDULING_ANNOTATION: scope}
+        notes = {**by_field, **(notes or {})}
+        names = spec.pop("names", ("w",))
+        items = [objects.replicated_job(pod, name=n, replicas=replicas, **job) for n in names]
+        for item, depends_on in zip(items[1:], spec.pop("after", ()), strict=False):
+            item["dependsOn"] = [{"name": depends_on, "status": "Ready"}]
+        body = objects.jobset(name, *items, annotations=notes, **spec)
         return await self.client.create(JobSet, "default", body)
 
     async def resize(self, name, pods):
@@ -205,6 +210,57 @@ class Site:
             return next(iter(found)) if list(found.values()) == [wanted] else None
 
         return await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def has_no_group(self, jobset):
+        """Wait until it has no PodGroup."""
+
+        async def gone():
+            return not await self.minima(jobset)
+
+        await eventually(gone, LIMIT_S, poll_s=0.1)
+
+    async def templates(self, jobset):
+        """Return the names of templates in its Workload, which its Jobs name, too."""
+        selector = f"{keys.JOBSET_NAME}={jobset}"
+        workloads, jobs = [
+            (await self.client.list_page(kind, "default", label_selector=selector)).items
+            for kind in (API.workload, Job)
+        ]
+        (found,) = workloads
+        named = {job.metadata.annotations[keys.GROUP_TEMPLATE_ANNOTATION] for job in jobs}
+        assert named == {each["name"] for each in found.spec["podGroupTemplates"]}
+        return named
+
+    async def restart(self, jobset):
+        """Let a pod fail, and with it its Job; wait until all pods are recreated."""
+        before = await self.pods(jobset)
+        old, name = {pod["metadata"]["uid"] for pod in before}, before[0]["metadata"]["name"]
+        failed = {"status": {"phase": "Failed"}}
+        await self.client.merge_patch(Pod, "default", name, failed, subresource="status")
+
+        async def recreated():
+            return old.isdisjoint({pod["metadata"]["uid"] for pod in await self.pods(jobset)})
+
+        await eventually(recreated, LIMIT_S, poll_s=0.1)
+
+    async def event(self, reason):
+        """Wait for an event with this reason; return its message."""
+        path, selector = "/api/v1/namespaces/default/events", f"reason={reason}"
+
+        async def found():
+            events = (await send(self.client, "GET", path, fieldSelector=selector))["items"]
+            return [each["message"] for each in events]
+
+        return (await eventually(found, LIMIT_S, poll_s=0.1))[0]
+
+    async def set_ready(self, jobset):
+        """Set its bound pods to ready."""
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+        for pod in await self.pods(jobset):
+            name = pod["metadata"]["name"]
+            await self.client.merge_patch(
+                Pod, "default", name, {"status": ready}, subresource="status"
+            )
 
     async def has_room(self, pods):
         """Give the node capacity for that many pods."""
@@ -323,6 +379,79 @@ async def test_gangs_that_compete_are_bound_one_after_the_other(site):
         await site.delete("first")
         await site.has_bound("second", 3, 3)
         await site.delete("second")
+
+
+async def test_gang_of_the_field_waits_restarts_and_is_suspended_as_a_whole(site):
+    """A restart keeps the PodGroup, a suspension deletes it, and a resize patches its minimum."""
+    async with site.manager_process("auto"):
+        policy = {"failurePolicy": {"maxRestarts": 1}, "backoff": 0}
+        await site.create("field", pods=3, replicas=2, scope=None, scheduling={}, **policy)
+        await site.is_unschedulable("field")
+        assert await site.bound("field") == (0, 6)
+        group = await site.has_minimum("field", 6)
+        await site.resize("field", 2)
+        await site.has_bound("field", 4, 4)
+        assert await site.has_minimum("field", 4) == group
+        assert await site.templates("field") == {"field"}
+
+        await site.restart("field")
+        await site.has_bound("field", 4, 4)
+        assert await site.has_minimum("field", 4) == group
+
+        await site.create("other", pods=1, scope=None, scheduling={})
+        await site.is_unschedulable("other")
+        for suspend in (True, False):
+            body = {"spec": {"suspend": suspend}}
+            await site.client.merge_patch(JobSet, "default", "field", body)
+            if suspend:
+                await site.has_bound("other", 1, 1)
+                await site.has_no_group("field")
+                await site.delete("other")
+        await site.has_bound("field", 4, 4)
+        assert await site.has_minimum("field", 4) == group
+        await site.delete("field")
+
+
+async def test_entries_of_the_field_have_groups_of_their_own(site):
+    """One for each Job, one with a minimum, and one for each step of a startup order."""
+    async with site.manager_process("auto"):
+        job = {"targetReplicatedJobs": ["w"], "job": {}}
+        least = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+        entries = [job, {"targetReplicatedJobs": ["v"], **least}]
+        spec = {"names": ("w", "v"), "scope": None}
+        await site.create("each", pods=2, scheduling={"replicatedJobs": entries}, **spec)
+        await site.has_bound("each", 4, 4)
+        assert sorted((await site.minima("each")).values()) == [1, 2]
+        assert await site.templates("each") == {"w-0", "v"}
+        await site.delete("each")
+
+        await site.create("steps", pods=2, scheduling={}, after=("w",), **spec)
+        await site.has_bound("steps", 2, 2)
+        assert sorted((await site.minima("steps")).values()) == [2, 2]
+        await site.set_ready("steps")
+        await site.has_bound("steps", 4, 4)
+        await site.delete("steps")
+
+
+async def test_pod_group_of_somebody_else_is_not_adopted(site):
+    """An event names it; the JobSet continues when it is gone."""
+    async with site.manager_process("auto"):
+        jobset = await site.create("mine", pods=1, scope=None, scheduling={}, suspend=True)
+        (gang,) = gangs_of(jobset)
+        body = {
+            "apiVersion": API.pod_group.RESOURCE.api_version,
+            "kind": "PodGroup",
+            "metadata": {"name": gang.pod_group},
+            "spec": {"schedulingPolicy": {"basic": {}}},
+        }
+        await site.client.create(API.pod_group, "default", body)
+        await site.client.merge_patch(JobSet, "default", "mine", {"spec": {"suspend": False}})
+        message = await site.event(keys.POD_GROUP_REFUSED_REASON)
+        assert gang.pod_group in message
+        stored = await site.client.get(API.pod_group, "default", gang.pod_group)
+        assert stored.metadata.controller is None
+        await site.client.delete(API.pod_group, "default", gang.pod_group)
+        await site.delete("mine")
 
 
 SPARES = {keys.IN_PLACE_SPARES_ANNOTATION: "1"}

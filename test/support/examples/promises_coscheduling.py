@@ -44,6 +44,19 @@ async def all_pods_are_one_gang(play: Play) -> None:
     await play.until_completed()
 
 
+async def field_names_three_gangs(play: Play) -> None:
+    """Without the API server's PodGroups, pods have the labels of the same gangs."""
+    jobs = play.all_jobs()
+    found = await gangs(play, *jobs)
+    sizes = dict(found.values())
+    assert sorted(sizes.values()) == ["2", "2", "3"]
+    server, *_ = jobs
+    assert found[server] == found[play.job("clients", 1)]
+    await waits(play, "0 of 3 groups are bound")
+    await play.succeed(*jobs)
+    await play.until_completed()
+
+
 async def each_job_needs_three(play: Play) -> None:
     """Two gangs, and pods without one; existing pods get a changed minimum."""
     first, second, sidekick = (play.job("workers"), play.job("workers", 1), play.job("sidekick"))
@@ -68,5 +81,6 @@ async def each_job_needs_three(play: Play) -> None:
 
 PROMISES = {
     "coscheduling/gang.yaml": all_pods_are_one_gang,
+    "coscheduling/scheduling-field.yaml": field_names_three_gangs,
     "coscheduling/some-of-each-job.yaml": each_job_needs_three,
 }

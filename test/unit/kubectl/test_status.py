@@ -46,6 +46,16 @@ async def test_uncounted_restarts_are_shown(training, capsys):
     assert "3 of 3 left" in text
 
 
+async def test_run_and_its_deadline_are_shown(training, capsys):
+    """Its number, its time, and the limit of that."""
+    status = {"executionAttempts": 2, "startTime": "2026-01-01T00:00:00Z"}
+    training.world.patch("jobsets", "test-js", {"status": status}, subresource="status")
+    training.world.patch("jobsets", "test-js", {"spec": {"activeDeadlineSeconds": 60}})
+    await training.run("status", "test-js")
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "attempt 2, for" in each]
+    assert line.endswith(" of 60 s")
+
+
 async def test_output_for_programs_has_the_barrier_and_the_budget(training, capsys):
     """JSON and YAML have the same fields."""
     await training.run("status", "test-js", "-o", "json")

@@ -38,9 +38,9 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
 )
 from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
 from jobsetpy.informers import Registration
-from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
+from jobsetpy.reconcilers.coscheduling.requests import positive
 
 _UNGATE_AGAIN_S: Final = 1.0
 """Delay in seconds after a gate could not be removed; the client has already retried then."""

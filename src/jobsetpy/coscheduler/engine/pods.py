@@ -17,8 +17,8 @@ from jobsetpy.api.child_pod import SchedulingGate
 from jobsetpy.api.meta import Condition, ResourceInfo, condition_true, resource
 from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import Term, Toleration
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
-from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.reconcilers.coscheduling.requests import positive
 
 SEEN_MARK: Final = "[seen] "
 """Prefix of the scheduler's message once it was processed.

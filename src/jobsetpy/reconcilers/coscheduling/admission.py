@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.coscheduling.backends import (
     chooses_no_scheduler,
     resources_of_member,
 )
-from jobsetpy.reconcilers.coscheduling.gangs import positive
+from jobsetpy.reconcilers.coscheduling.requests import positive
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, items, objects, text
 

@@ -30,6 +30,7 @@ from jobsetpy.reconcilers.coscheduling.backends import (
 from jobsetpy.reconcilers.coscheduling.native import NativeWatch
 from jobsetpy.reconcilers.coscheduling.pod_groups import NativeObjects
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
+from jobsetpy.reconcilers.coscheduling.requests import requests_gangs
 
 SILENT_S: Final = 60.0
 """Time in seconds without renewals after which JobSets report that the coscheduler is missing."""
@@ -160,10 +161,6 @@ def _all_with_groups(
     def requests(event: rt.Event[Lease]) -> Iterable[rt.Request]:
         if (_state(event.old) is None) == (_state(event.new) is None):
             return ()
-        return [
-            rt.Request(each.metadata.key)
-            for each in jobsets.list()
-            if keys.COSCHEDULING_ANNOTATION in each.metadata.annotations
-        ]
+        return [rt.Request(each.metadata.key) for each in jobsets.list() if requests_gangs(each)]
 
     return requests

@@ -1,28 +1,16 @@
 """Gangs of a JobSet, and the labels and annotations of their pods.
 
-A JobSet requests coscheduling by annotations, so that its CRD stays the one that other tools know:
-
-* ``jobset.sigs.k8s.io/coscheduling`` is the scope: ``JobSet`` (one gang over all targets),
-  ``ReplicatedJob`` or ``Job`` (one gang for each).
-* ``…-targets``: comma-separated names of the ReplicatedJobs that take part; default all.
-* ``…-min-available``: minimum number of pods of a gang that start together; default all. With the
-  scopes ``ReplicatedJob`` and ``Job`` it may also be set on a Job template, which then overrides
-  the JobSet's.
-* ``in-place-restart-start-without-spares: "true"``: a gang of one Job does not wait for its spares.
-* ``…-capacity-check: "false"``: the coscheduler tries a gang although no capacity is left for it,
-  so that autoscalers and preemption can react.
-* ``…-timeout-seconds``: time for which a coscheduler holds reservations of an incomplete gang.
-
 Gang names contain the JobSet's UID, so a recreated JobSet never shares a gang with the old one, and
 the attempt: pods of an earlier attempt that are not deleted yet do not count for the next one. The
-first attempt has the names of versions without attempts, so that their pods need no new labels.
+first attempt has the names of versions without attempts, so that their pods need no new labels. A
+PodGroup that the field ``spec.scheduling`` requests has no attempt in its name: it stays.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
@@ -30,22 +18,26 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPodLabels
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.reconcilers.coscheduling.requests import GangRequest, gang_requests, positive
 from jobsetpy.reconcilers.failure_policy.decision import split
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets, sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.json_tree import child, text
-from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
+from jobsetpy.reconcilers.rules.json_tree import child
+from jobsetpy.reconcilers.rules.membership import (
+    parse_count,
+    pods_at_once,
+    pods_of_template,
+    replicated_job_of,
+)
 from jobsetpy.reconcilers.rules.names import job_name
 from jobsetpy.reconcilers.rules.spares import pods_to_start, spares_of
-
-JOBSET: Final = "JobSet"
-REPLICATED_JOB: Final = "ReplicatedJob"
-JOB: Final = "Job"
-SCOPES: Final = (JOBSET, REPLICATED_JOB, JOB)
 
 LABELS: Final = (keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE)
 """Labels of pods that take part; set by the controller, never by a template."""
 
+_TEMPLATE_NOTE: Final = keys.GROUP_TEMPLATE_ANNOTATION
+_TEMPLATE: Final = 52
+"""Number of characters of a template's name before a digest of 10 and a dash."""
 _READABLE: Final = 46
 """Number of characters of a JobSet's name in gang names: 63 minus a digest of 16 and a dash."""
 
@@ -56,19 +48,23 @@ class Gang:
 
     Args:
         name: value of its pods' label.
-        title: name for users: its ReplicatedJob or Job, "" for the whole JobSet.
+        title: name for users: its ReplicatedJobs or Job, "" for the whole JobSet.
         size: number of its pods by the JobSet's spec, without spares that it does not wait for.
         min_available: number of pods that must be present together; at most ``size``, at least 1.
-        stem: common part of the names of all attempts.
+        pod_group: name of its ``PodGroup``.
+        template: name of that one's template.
         spares: number of its pods whose work others can take over; 0 unless it is one Job.
+        native: further fields of the ``PodGroup``.
     """
 
     name: str
     title: str
     size: int
     min_available: int
-    stem: str = ""
+    pod_group: str = ""
+    template: str = ""
     spares: int = 0
+    native: Mapping[str, Any] = attrs.field(factory=dict, eq=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -82,47 +78,58 @@ class Gang:
 class Gangs:
     """Gangs of one JobSet, by its spec. Use :func:`gangs_of`."""
 
-    def __init__(self, jobset: JobSet, scope: str, targets: frozenset[str]) -> None:
+    def __init__(self, jobset: JobSet, requests: Sequence[GangRequest]) -> None:
         meta = jobset.metadata
-        self.scope = scope
+        self.by_field = jobset.spec.scheduling is not None
         self.attempt = jobset.status.restarts
         self._own_attempts = job_restart_targets(jobset)
         self._stem = meta.name[:_READABLE]
         self._uid = meta.uid
-        self._minimum = positive(meta.annotations.get(keys.COSCHEDULING_MIN_ANNOTATION))
+        self._requests = {name: request for request in requests for name in request.targets}
         self._targets = {
-            item.name: item
-            for item in jobset.spec.replicated_jobs
-            if not targets or item.name in targets
+            item.name: item for item in jobset.spec.replicated_jobs if item.name in self._requests
         }
         self.pods: dict[str, int] = {}
         """Number of pods of each Job that its gang waits for, by name of the ReplicatedJob."""
-        # Spares can fill no seat of another Job, so only a gang of one Job may be without them.
-        alone = scope == JOB or sum(item.replicas for item in self._targets.values()) == 1
-        self._sizes: dict[str, tuple[int, int | None, int]] = {}
-        for name, item in self._targets.items():
-            self.pods[name], spares = pods_of_template(item), 0
-            if alone or (scope == REPLICATED_JOB and item.replicas == 1):
-                left_out = self.pods[name] - pods_to_start(jobset, item)
-                self.pods[name] -= left_out
-                spares = spares_of(jobset, item).pods - left_out
-            jobs = 1 if scope == JOB else item.replicas
-            self._sizes[name] = (jobs * self.pods[name], self._own(item), jobs * spares)
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._shared: dict[str, Gang] = {}
-        if scope == REPLICATED_JOB:
-            self._shared = {name: self._gang(name, *size) for name, size in self._sizes.items()}
-        elif scope == JOBSET:
-            size = sum(pods for pods, _, _ in self._sizes.values())
-            of_all = sum(spares for _, _, spares in self._sizes.values())
-            whole = self._gang("", size, self._minimum, of_all)
-            self._shared = dict.fromkeys(self._targets, whole)
+        for request in requests:
+            items = [self._targets[name] for name in request.targets if name in self._targets]
+            jobs = {item.name: 1 if request.per_job else item.replicas for item in items}
+            # Spares can fill no seat of another Job, so only a gang of one Job may be without them.
+            alone = sum(jobs.values()) == 1
+            size = of_all = 0
+            for item in items:
+                self.pods[item.name], spares = pods_of_template(item), 0
+                if alone:
+                    left_out = self.pods[item.name] - pods_to_start(jobset, item)
+                    self.pods[item.name] -= left_out
+                    spares = spares_of(jobset, item).pods - left_out
+                size += jobs[item.name] * self.pods[item.name]
+                of_all += jobs[item.name] * spares
+            if request.per_job:
+                self._sizes |= dict.fromkeys(request.targets, (size, of_all))
+            else:
+                whole = self._gang(request, request.title, request.title, size, of_all)
+                self._shared |= dict.fromkeys(request.targets, whole)
 
     def of(self, replicated_job: str, index: int | str) -> Gang | None:
         """Return the gang of a Job's pods; ``None`` if they are in none."""
         if replicated_job not in self._targets:
             return None
         shared = self._shared.get(replicated_job)
-        return shared or self._gang(f"{replicated_job}-{index}", *self._sizes[replicated_job])
+        if shared is not None:
+            return shared
+        # A ReplicatedJob may have the name of another one's Job: a slash is in no name.
+        identity = f"{replicated_job}{'/' if self.by_field else '-'}{index}"
+        request, (size, spares) = self._requests[replicated_job], self._sizes[replicated_job]
+        return self._gang(request, f"{replicated_job}-{index}", identity, size, spares)
+
+    def template_annotation(self, gang: Gang | None) -> dict[str, str]:
+        """Return the annotation of the Jobs of a gang that the field requests."""
+        if gang is None or not self.by_field:
+            return {}
+        return {_TEMPLATE_NOTE: gang.template}
 
     def has_left(self, labels: ChildPodLabels) -> bool:
         """Return whether a pod's Job is being recreated by a restart of single Jobs.
@@ -139,7 +146,8 @@ class Gangs:
     def each(self) -> Iterator[tuple[ReplicatedJob, Gang]]:
         """Iterate over all gangs that have pods, each with a ReplicatedJob of it."""
         for item in self._targets.values():
-            for index in range(item.replicas if self.scope == JOB else min(item.replicas, 1)):
+            per_job = self._requests[item.name].per_job
+            for index in range(item.replicas if per_job else min(item.replicas, 1)):
                 gang = self.of(item.name, index)
                 if gang is not None and gang.size:
                     yield item, gang
@@ -158,16 +166,30 @@ class Gangs:
         """ReplicatedJobs that take part, in the order of the spec."""
         return tuple(self._targets.values())
 
-    def _own(self, item: ReplicatedJob) -> int | None:
-        notes = child(item.template, "metadata", "annotations")
-        own = positive(text(notes, keys.COSCHEDULING_MIN_ANNOTATION))
-        return self._minimum if own is None else own
+    def _gang(
+        self, request: GangRequest, title: str, identity: str, size: int, spares: int
+    ) -> Gang:
+        least = size if request.minimum is None else min(request.minimum, size)
+        stem = self._name(identity, 0)
+        return Gang(
+            self._name(identity, self.attempt) if self.attempt else stem,
+            title,
+            size,
+            max(1, least),
+            # Restarts keep the PodGroup of the field. With annotations, pods of an attempt before,
+            # which the scheduler counts until they are gone, do not count for the next one.
+            stem if self.by_field else f"{stem}-{self.attempt}",
+            self._template(request, title, stem),
+            spares,
+            request.native,
+        )
 
-    def _gang(self, title: str, size: int, minimum: int | None, spares: int) -> Gang:
-        least = size if minimum is None else min(minimum, size)
-        stem = self._name(title, 0)
-        name = self._name(title, self.attempt) if self.attempt else stem
-        return Gang(name, title, size, max(1, least), stem, spares)
+    def _template(self, request: GangRequest, title: str, stem: str) -> str:
+        """Return the name of a template, unique among those of the JobSet."""
+        name = request.template or title
+        if (len(request.targets) > 1 and title) or (not request.template and name in self._targets):
+            return f"{name[:_TEMPLATE]}-{stem[-10:]}"
+        return name
 
     def _name(self, title: str, attempt: int) -> str:
         identity = f"{self._uid}/{title}/{attempt}" if attempt else f"{self._uid}/{title}"
@@ -177,11 +199,28 @@ class Gangs:
 
 def gangs_of(jobset: JobSet) -> Gangs | None:
     """Return the requested gangs of a JobSet; ``None`` if there are none or it is invalid."""
-    scope = jobset.metadata.annotations.get(keys.COSCHEDULING_ANNOTATION)
-    if scope is None or scope not in SCOPES:
-        return None
-    given = target_names(jobset.metadata.annotations.get(keys.COSCHEDULING_TARGETS_ANNOTATION, ""))
-    return Gangs(jobset, scope, frozenset(given))
+    requests = gang_requests(jobset)
+    return None if requests is None else Gangs(jobset, requests)
+
+
+def regrouped(jobset: JobSet, jobs: Iterable[Job]) -> list[Job]:
+    """Return the Jobs of a suspended JobSet whose pods would be in other groups than it requests.
+
+    ``spec.scheduling`` may change while it is suspended, but the group in a Job's template may not.
+    """
+    gangs = gangs_of(jobset) if jobset.spec.scheduling is not None else None
+    own = {
+        item.name: child(item.template, "metadata", "annotations")
+        for item in jobset.spec.replicated_jobs
+    }
+    out = []
+    for job in jobs:
+        name, index = replicated_job_of(job), job.metadata.labels.get(keys.JOB_INDEX, "")
+        gang = None if gangs is None else gangs.of(name, index)
+        wanted = own.get(name, {}) if gang is None else {_TEMPLATE_NOTE: gang.template}
+        if job.metadata.annotations.get(_TEMPLATE_NOTE) != wanted.get(_TEMPLATE_NOTE):
+            out.append(job)
+    return out
 
 
 def pod_annotations(jobset: JobSet) -> dict[str, str]:
@@ -286,14 +325,3 @@ def minimum(gang: Gang, left: int, *, starting: bool = True) -> int:
     """
     least = min(gang.min_available, left)
     return max(1, least if starting else min(least, left - gang.spares))
-
-
-def target_names(value: str) -> list[str]:
-    """Return the names in the annotation for targets, without duplicates."""
-    return list(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-
-
-def positive(value: object) -> int | None:
-    """Return a decimal number from 1 to 2³¹-1, or ``None`` if the value is not one as text."""
-    number = (parse_count(value) if isinstance(value, str) else None) or 0
-    return number if 0 < number <= keys.INT32_MAX else None

@@ -22,14 +22,7 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.coscheduling import status as messages
 from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER
 from jobsetpy.reconcilers.coscheduling.gangs import LABELS as GANG_LABELS
-from jobsetpy.reconcilers.coscheduling.gangs import (
-    SCOPES,
-    Gangs,
-    gangs_of,
-    is_true,
-    minimum,
-    possible,
-)
+from jobsetpy.reconcilers.coscheduling.gangs import Gangs, gangs_of, is_true, minimum, possible
 from jobsetpy.reconcilers.coscheduling.pod_groups import (
     NativeObjects,
     PatchSpec,
@@ -37,11 +30,11 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import (
     counts,
     min_count,
     object_changes,
-    pod_group_name,
     pod_groups,
     resizing,
     workload,
 )
+from jobsetpy.reconcilers.coscheduling.requests import SCOPES
 from jobsetpy.reconcilers.coscheduling.status import GangStanding
 from jobsetpy.reconcilers.coscheduling.tally import GATED, GangCounts, GangKey
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -249,7 +242,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
     if finished or jobset.spec.suspend is True:
         over = messages.FINISHED if finished else messages.SUSPENDED
         status = condition_change(jobset, over, now)
-        return CoschedulingPlan(stages=_removals(observed) if finished else (), status=status)
+        return CoschedulingPlan(stages=_removals(observed), status=status)
     standings = _standings(observed, jobset, gangs, before)
     incomplete = {name for name, each in standings.items() if not each.complete}
     pod_group_stages, above = _pod_groups(observed, jobset, gangs, standings)
@@ -318,7 +311,7 @@ def _standings(
             left[gang.name],
             minimum(gang, left[gang.name], starting=starting),
             observed.counts(GangKey(observed.key, gang.name)),
-            reported.get(pod_group_name(gang, gangs.attempt), ()),
+            reported.get(gang.pod_group, ()),
         )
         for gang in every
     }
@@ -369,12 +362,12 @@ def _pod_groups(
         name: 0 if name in away else minimum(each.gang, left[name], starting=starting)
         for name, each in standings.items()
     }
-    names = {name: pod_group_name(each.gang, gangs.attempt) for name, each in standings.items()}
+    names = {name: each.gang.pod_group for name, each in standings.items()}
     current = {each.metadata.name: min_count(each.spec) for each in native.pod_groups}
     there = {name: current.get(pod_group) or 0 for name, pod_group in names.items()}
     kept = _kept_minima(there, standings, needed)
     parent = workload(native.api, jobset, gangs)
-    wanted = pod_groups(native.api, jobset, gangs, {**needed, **kept}, parent)
+    wanted = pod_groups(native.api, gangs, {**needed, **kept}, parent)
     gone = {pod_group for name, pod_group in names.items() if name in away}
     stages = (
         # The API server rejects a PodGroup while the Workload that it refers to does not exist.
@@ -401,7 +394,7 @@ def _kept_minima(
 
 
 def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
-    """Delete all objects; a ``PodGroup`` stays as long as pods refer to it."""
+    """Delete all objects of a JobSet that has no pods; a ``PodGroup`` stays while pods name it."""
     native = observed.native
     if native is None:
         return ()

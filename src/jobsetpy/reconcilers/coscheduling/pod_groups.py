@@ -1,8 +1,9 @@
 """``PodGroup`` and ``Workload`` objects of the API server for a JobSet's gangs.
 
-A ``PodGroup`` stands for one gang in one attempt of the JobSet: the scheduler also counts pods that
-are terminating, and those of an earlier attempt must not count towards the next one's minimum.
-Another minimum is patched (:class:`PatchSpec`).
+A ``PodGroup`` stands for one gang. One of annotations stands for one attempt of the JobSet: the
+scheduler also counts pods that are terminating, and those of an earlier attempt must not count
+towards the next one's minimum. One of ``spec.scheduling`` stays, as KEP-969 says. Another minimum
+is patched (:class:`PatchSpec`).
 
 In ``v1alpha2`` specs are immutable, so another minimum replaces the object
 (:class:`ReplaceObject`), and the API server rejects another parallelism for a Job whose
@@ -26,15 +27,12 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.api.scheduling import NativeApi, SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.reconcilers.coscheduling.backends import PODGROUP
-from jobsetpy.reconcilers.coscheduling.gangs import JOBSET, Gang, Gangs
+from jobsetpy.reconcilers.coscheduling.gangs import Gang, Gangs
 from jobsetpy.reconcilers.rules.elastic import resizes
 from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 
 MAX_TEMPLATES: Final = 8
-_WHOLE: Final = "jobset"
-"""Template name of a gang that spans ReplicatedJobs."""
-
 SCHEDULED: Final = "PodGroupInitiallyScheduled"
 DISRUPTED: Final = "DisruptionTarget"
 """Conditions of a ``PodGroup``."""
@@ -131,7 +129,9 @@ def object_changes(
     changes: list[ReplaceObject | PatchSpec] = [
         _patch(found[name], each) if name in found else ReplaceObject(None, each)
         for name, each in new.items()
-        if name not in found or not same_spec(found[name].spec, each.spec)
+        if name not in found
+        or found[name].metadata.deletion_timestamp is not None
+        or not same_spec(found[name].spec, each.spec)
     ]
     changes += [
         ReplaceObject(each, None, at_once=name in away)
@@ -160,16 +160,6 @@ def _patch(
     return PatchSpec(
         old, {"podGroupTemplates": [{**each, **policies[each["name"]]} for each in theirs or ()]}
     )
-
-
-def pod_group_name(gang: Gang, attempt: int) -> str:
-    """Return the name of the ``PodGroup`` of a gang's pods.
-
-    Args:
-        gang: gang of the pods.
-        attempt: number of restarts of the whole JobSet.
-    """
-    return f"{gang.stem}-{attempt}"
 
 
 def refers(job: Job) -> bool:
@@ -211,12 +201,13 @@ def resizing(jobset: JobSet, gangs: Gangs, jobs: Iterable[Job]) -> set[str]:
 
 def workload(api: NativeApi, jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
     """Return the ``Workload`` of a JobSet; ``None`` if it would have too many templates."""
-    minima: dict[str, tuple[int, ReplicatedJob]] = {}
+    templates: dict[str, dict[str, Any]] = {}
     for item in gangs.targets:
-        gang = gangs.of(item.name, 0)
-        if item.replicas and gang is not None and gang.size:
-            minima.setdefault(_template_name(gangs, item), (gang.min_available, item))
-    if not 0 < len(minima) <= MAX_TEMPLATES:
+        for index in range(min(item.replicas, MAX_TEMPLATES + 1)):
+            gang = gangs.of(item.name, index)
+            if gang is not None and gang.size:
+                templates.setdefault(gang.template, _policy(gang, gang.min_available, item))
+    if not 0 < len(templates) <= MAX_TEMPLATES:
         return None
     spec = {
         "controllerRef": {
@@ -224,16 +215,13 @@ def workload(api: NativeApi, jobset: JobSet, gangs: Gangs) -> DesiredObject | No
             "kind": JobSet.RESOURCE.kind,
             "name": jobset.metadata.name,
         },
-        "podGroupTemplates": [
-            {"name": name, **_policy(least, item)} for name, (least, item) in minima.items()
-        ],
+        "podGroupTemplates": [{"name": name, **each} for name, each in templates.items()],
     }
     return DesiredObject(api.workload, gangs.common_name, spec)
 
 
 def pod_groups(
     api: NativeApi,
-    jobset: JobSet,
     gangs: Gangs,
     minima: Mapping[str, int],
     template_of: DesiredObject | None,
@@ -242,8 +230,7 @@ def pod_groups(
 
     Args:
         api: version of the objects.
-        jobset: owner of the objects.
-        gangs: its gangs.
+        gangs: gangs of the JobSet.
         minima: minimum number of pods by name of a gang; 0 for no ``PodGroup``.
         template_of: ``Workload`` of the JobSet, if there is one.
     """
@@ -251,31 +238,32 @@ def pod_groups(
     for item, gang in gangs.each():
         if gang.name in out or not minima.get(gang.name):
             continue
-        spec: dict[str, Any] = _policy(minima[gang.name], item)
+        spec = _policy(gang, minima[gang.name], item)
         if template_of is not None:
-            template = _template_name(gangs, item)
             if api.alpha:
-                reference = {"workloadName": template_of.name, "podGroupTemplateName": template}
+                reference = {
+                    "workloadName": template_of.name,
+                    "podGroupTemplateName": gang.template,
+                }
                 spec["podGroupTemplateRef"] = {"workload": reference}
             else:
-                spec["workloadRef"] = {"workloadName": template_of.name, "templateName": template}
-        name = pod_group_name(gang, jobset.status.restarts)
+                spec["workloadRef"] = {
+                    "workloadName": template_of.name,
+                    "templateName": gang.template,
+                }
         labels = {keys.POD_GROUP_NAME: gang.name}
-        out[gang.name] = DesiredObject(api.pod_group, name, spec, labels)
+        out[gang.name] = DesiredObject(api.pod_group, gang.pod_group, spec, labels)
     return list(out.values())
 
 
-def _template_name(gangs: Gangs, item: ReplicatedJob) -> str:
-    return _WHOLE if gangs.scope == JOBSET else item.name
-
-
-def _policy(least: int, item: ReplicatedJob) -> dict[str, Any]:
+def _policy(gang: Gang, least: int, item: ReplicatedJob) -> dict[str, Any]:
     """Return the part of the spec that is common to a template and its ``PodGroup`` objects.
 
     The priority class matters only if the scheduler preempts whole gangs; otherwise the API server
     drops it, so it is not compared (see :func:`same_spec`).
     """
-    out: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": max(1, least)}}}
+    policy = {"schedulingPolicy": {"gang": {"minCount": max(1, least)}}}
+    out: dict[str, Any] = {**policy, **gang.native}
     name = text(child(item.template, "spec", "template", "spec"), "priorityClassName")
     return {**out, "priorityClassName": name} if name else out
 

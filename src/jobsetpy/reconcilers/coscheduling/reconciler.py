@@ -37,6 +37,7 @@ from jobsetpy.reconcilers.coscheduling.plan import (
 )
 from jobsetpy.reconcilers.coscheduling.pod_groups import PatchSpec, ReplaceObject
 from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
+from jobsetpy.reconcilers.coscheduling.requests import requests_gangs
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,
     GangKey,
@@ -53,7 +54,9 @@ from jobsetpy.reconcilers.execution.status_writer import (
     decide_again_on_conflict,
     moment,
 )
+from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 _PARALLEL_WRITES: Final = 16
 """Maximum concurrent writes of labels for one JobSet."""
@@ -206,15 +209,18 @@ class CoschedulingReconciler:
                     await patch_pod(self._client, *where, labels=action.labels, ungate=action.gate)
 
         failed = await in_parallel(_PARALLEL_WRITES, stage, act)
+        for action, error in failed:
+            if isinstance(action, ReplaceObject) and action.new is not None:
+                kind, name = action.new.kind.RESOURCE.kind, action.new.name
+                text = f"{kind} {name!r} could not be created, so that its pods wait: {error}"
+                notice = EmitEvent(WARNING, keys.POD_GROUP_REFUSED_REASON, text)
+                self._status.tell(jobset, (notice,))
         raise_failures(failed, f"of {len(stage)} objects could not be written")
 
 
 def _asks(event: rt.Event[JobSet]) -> bool:
     """Return whether coscheduling is requested, or was before this change."""
-    return any(
-        jobset is not None and keys.COSCHEDULING_ANNOTATION in jobset.metadata.annotations
-        for jobset in (event.old, event.new)
-    )
+    return any(jobset is not None and requests_gangs(jobset) for jobset in (event.old, event.new))
 
 
 def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> rt.Controller:

@@ -1,4 +1,4 @@
-"""Rules for the annotations by which a JobSet requests coscheduling (``coscheduling.gangs``)."""
+"""Rules for JobSets that request gangs, by annotations or by ``spec.scheduling``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from typing import Any, Final
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backends import DEFAULT_SCHEDULER
-from jobsetpy.reconcilers.coscheduling.gangs import (
+from jobsetpy.reconcilers.coscheduling.field_validation import (
+    TargetJobs,
+    has_field,
+    pods_of_job,
+    scheduling_field,
+    scheduling_update,
+    targets_of_field,
+)
+from jobsetpy.reconcilers.coscheduling.gangs import LABELS
+from jobsetpy.reconcilers.coscheduling.requests import (
     JOB,
     JOBSET,
-    LABELS,
+    SCHEDULING_FIELD,
     positive,
     target_names,
 )
@@ -28,12 +37,10 @@ from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     child,
     job_spec,
-    number,
     objects,
     pod_spec,
     text,
 )
-from jobsetpy.reconcilers.rules.membership import pods_at_once
 from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets, replicas_of
 from jobsetpy.reconcilers.rules.spares import spares_in
 
@@ -54,41 +61,66 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     if scope is not None and not features.coscheduling:
         why = "is not allowed while the feature gate Coscheduling is disabled"
         return [plain(f"annotation {keys.COSCHEDULING_ANNOTATION} {why}")]
-    if scope is None:
+    if has_field(spec) and not features.coscheduling:
+        return [forbidden(SCHEDULING_FIELD, "the feature gate Coscheduling is disabled")]
+    if has_field(spec):
+        groups, by = targets_of_field(spec), SCHEDULING_FIELD
+        problems = [
+            *scheduling_field(spec, notes),
+            *_own_gangs(objects(spec, "replicatedJobs"), by),
+        ]
+    elif scope is None:
         idle = [name for name in SETTINGS if name in notes]
         why = f"{', '.join(idle)} has no effect without it"
         return [required(note_field(keys.COSCHEDULING_ANNOTATION), why)] if idle else []
-    if problems := _targets(notes, spec):
+    elif problems := _targets(notes, spec):
         return problems
-    targets = _target_jobs(notes, spec)
+    else:
+        targets, by = _target_jobs(notes, spec), keys.COSCHEDULING_ANNOTATION
+        groups = [TargetJobs(targets, scope)]
+        problems = [*_minima(notes, targets, scope), *_own_gangs(targets, by)]
     return [
-        *_minima(notes, targets, scope),
-        *_reserved(targets),
-        *_own_gangs(targets),
-        *_placement(notes, targets),
-        *_spares(notes, targets, scope),
-        *(_order(spec, targets) if scope == JOBSET else ()),
-        *(_alike(targets) if scope == JOBSET else ()),
+        *problems,
+        *(error for group in groups for error in _members(spec, notes, group, by)),
     ]
 
 
-def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
+def _members(spec: Json, notes: Json, group: TargetJobs, by: str) -> Iterator[FieldError]:
+    """Validate the templates of the pods of a gang."""
+    yield from _reserved(group.jobs, by)
+    yield from _placement(notes, group.jobs)
+    yield from _spares(notes, group, by)
+    if group.scope == JOBSET:
+        yield from _order(spec, group.jobs)
+        yield from _alike(group.jobs)
+
+
+def coscheduling_update(old: Json, new: Json, features: Features) -> list[FieldError]:
     """Validate a change: gangs keep their pods, but their minimum may change."""
     after = child(new, "metadata", "annotations")
+    problems = [*scheduling_update(old, new)]
+    before, current = (child(each, "spec").get("scheduling") for each in (old, new))
+    if not problems and before != current:
+        return coscheduling(new, features)
     changed = changed_notes(old, new, (keys.COSCHEDULING_ANNOTATION, *SETTINGS))
-    problems = [
+    problems += [
         invalid(
             note_field(name), after.get(name), f"{_IMMUTABLE}: pods are in their groups already"
         )
         for name in changed
         if name in {keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_TARGETS_ANNOTATION}
     ]
-    if keys.COSCHEDULING_ANNOTATION not in after or problems:
+    by_field = has_field(child(new, "spec"))
+    if problems or not (by_field or keys.COSCHEDULING_ANNOTATION in after):
         return problems
-    # No upper bound of the minimum: a gang that is smaller than it needs all of its pods.
-    targets = _target_jobs(after, child(new, "spec"))
-    known = _own_gangs(_target_jobs(after, child(old, "spec")))
-    return [*_reserved(targets), *(each for each in _own_gangs(targets) if each not in known)]
+    # No upper bound of an annotation's minimum: a gang that is smaller than it needs all its pods.
+    by = SCHEDULING_FIELD if by_field else keys.COSCHEDULING_ANNOTATION
+    targets, olds = (_target_jobs(after, child(each, "spec")) for each in (new, old))
+    known = _own_gangs(olds, by)
+    return [
+        *_reserved(targets, by),
+        *(each for each in _own_gangs(targets, by) if each not in known),
+    ]
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
@@ -135,7 +167,7 @@ def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> Iterato
     name = keys.COSCHEDULING_MIN_ANNOTATION
     general = notes.get(name)
     if scope == JOBSET:
-        size = sum(replicas_of(job) * _pods(job) for _, job in targets)
+        size = sum(replicas_of(job) * pods_of_job(job) for _, job in targets)
         yield from _number(general, note_field(name), size, "the group")
     for at, job in targets:
         given = child(job, "template", "metadata", "annotations").get(name)
@@ -145,7 +177,7 @@ def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> Iterato
                 why = "the group is all of the JobSet: set it in the JobSet's annotations"
                 yield forbidden(own_field, why)
             continue
-        size = _pods(job) * (1 if scope == JOB else replicas_of(job))
+        size = pods_of_job(job) * (1 if scope == JOB else replicas_of(job))
         chosen = (general, note_field(name)) if given is None else (given, own_field)
         yield from _number(*chosen, size, f"each group of replicatedJob {text(job, 'name')!r}")
 
@@ -156,11 +188,11 @@ def _number(given: Any, field: str, size: int, what: str) -> list[FieldError]:
     return []
 
 
-def _reserved(targets: list[tuple[int, Json]]) -> list[FieldError]:
+def _reserved(targets: list[tuple[int, Json]], by: str) -> list[FieldError]:
     return [
         forbidden(
             f"spec.replicatedJobs[{at}].template.spec.template.metadata.labels[{label}]",
-            f"is set by the controller when {keys.COSCHEDULING_ANNOTATION} is given",
+            f"is set by the controller when {by} is given",
         )
         for at, job in targets
         for label in LABELS
@@ -168,9 +200,9 @@ def _reserved(targets: list[tuple[int, Json]]) -> list[FieldError]:
     ]
 
 
-def _own_gangs(targets: list[tuple[int, Json]]) -> list[FieldError]:
+def _own_gangs(targets: list[tuple[int, Json]], by: str) -> list[FieldError]:
     """Reject templates with a gang of their own."""
-    why = f"excludes {keys.COSCHEDULING_ANNOTATION}: a pod belongs to one group"
+    why = f"excludes {by}: a pod belongs to one group"
     return [
         forbidden(f"spec.replicatedJobs[{at}].template.spec.{path}", why)
         for at, job in targets
@@ -196,18 +228,20 @@ def _placement(notes: Json, targets: list[tuple[int, Json]]) -> Iterator[FieldEr
         source = own if overrides else notes
         if source.get(name) is None or keys.NODE_SELECTOR_ANNOTATION in source:
             continue
-        if _pods(job) > 1:
+        if pods_of_job(job) > 1:
             where = f"spec.replicatedJobs[{at}].template" if overrides else ""
             yield forbidden(note_field(name, where), why)
 
 
-def _spares(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[FieldError]:
+def _spares(notes: Json, group: TargetJobs, by: str) -> list[FieldError]:
     """Reject gangs of several Jobs that start without spares: their minimum is one number."""
-    jobs = [replicas_of(job) for _, job in targets if any(spares_in(job, notes))]
+    jobs = [replicas_of(job) for _, job in group.jobs if any(spares_in(job, notes))]
     together = (
-        sum(replicas_of(job) for _, job in targets) if scope == JOBSET else max(jobs, default=0)
+        sum(replicas_of(job) for _, job in group.jobs)
+        if group.scope == JOBSET
+        else max(jobs, default=0)
     )
-    if scope == JOB or not jobs or together < 2:
+    if group.scope == JOB or not jobs or together < 2:
         return []
     if notes.get(keys.START_WITHOUT_SPARES_ANNOTATION) != "true":
         return []
@@ -216,7 +250,8 @@ def _spares(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[Fi
         "several jobs that many pods could start in the wrong jobs, since spares fill no seat of "
         "another job"
     )
-    return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
+    field = group.path if by == SCHEDULING_FIELD else note_field(by)
+    return [invalid(field, group.scope, why)]
 
 
 def _order(spec: Json, targets: list[tuple[int, Json]]) -> Iterator[FieldError]:
@@ -253,8 +288,3 @@ def _alike(targets: list[tuple[int, Json]]) -> Iterator[FieldError]:
                 path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{name}"
                 why = f"all pods of a gang must have {what}; other pods have {values[0][1]!r}"
                 yield invalid(path, own, why)
-
-
-def _pods(job: Json) -> int:
-    spec = job_spec(job)
-    return pods_at_once(number(spec, "parallelism"), number(spec, "completions"))

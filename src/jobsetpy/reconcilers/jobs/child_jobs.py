@@ -16,7 +16,6 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.coscheduling import backends
 from jobsetpy.reconcilers.coscheduling import gangs as coscheduling_groups
-from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
 from jobsetpy.reconcilers.jobs.runs import attempt_annotation
 from jobsetpy.reconcilers.jobs.surroundings import dns_hostnames, pod_volumes, template_places
 from jobsetpy.reconcilers.jobs.template_fields import mutable_fields, record_of
@@ -131,10 +130,10 @@ class JobTemplateBuilder:
         groups = shared.pod_groups
         group = None if groups is None else groups.of(self.replicated.name, index)
         in_group = {} if group is None else group.labels
+        template = {} if groups is None else groups.template_annotation(group)
         pod_spec: Mapping[str, Any] = self.pod_spec
         if group is not None:
-            own_group = pod_group_name(group, shared.jobset.status.restarts)
-            pod_spec = backends.marked(pod_spec, shared.marks, own_group, gate=gate)
+            pod_spec = backends.marked(pod_spec, shared.marks, group.pod_group, gate=gate)
         if self.reserves_nodes:
             selector = {keys.NAMESPACED_JOB_LABEL: namespaced_job(namespace, name)}
             pod_spec = {**pod_spec, "nodeSelector": {**child(pod_spec, "nodeSelector"), **selector}}
@@ -145,7 +144,7 @@ class JobTemplateBuilder:
                 "name": name,
                 "namespace": namespace,
                 "labels": self._job_labels | own,
-                "annotations": self._job_annotations | own,
+                "annotations": self._job_annotations | own | template,
                 "ownerReferences": shared.owners,
             },
             "spec": {

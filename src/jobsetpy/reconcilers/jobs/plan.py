@@ -29,6 +29,7 @@ from jobsetpy.api.jobset import (
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+from jobsetpy.reconcilers.coscheduling.gangs import regrouped
 from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.failure_policy.decision import (
     Match,
@@ -240,6 +241,8 @@ class _JobsPlanner:
         self.counters_at = now.monotonic if changed else memory.counters_at
         pace = Pace.of(jobset, now.wall, observed.backoff)
         self.restart_pace = pace.paused(jobset.status, memory.pause, now)
+        may_regroup = self.suspended and self.features.coscheduling
+        self.regrouped = regrouped(jobset, self.buckets.active) if may_regroup else []
         self.deletion: PinnedTime | None = None
         self.expiry: PinnedTime | None = None
         self.held = held(observed.jobs, memory.held, now.monotonic)
@@ -258,6 +261,7 @@ class _JobsPlanner:
         track_run(self.draft, self.features, suspended=self.suspended)
         self._delete(self.buckets.previous)
         self._delete(self.buckets.marked)
+        self._delete(self.regrouped)
         self._record_remade()
         self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
         self._count_what_stays_failed()
@@ -430,7 +434,8 @@ class _JobsPlanner:
         )
 
     def _remembered(self) -> p.JobsMemory:
-        deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
+        gone = (*self.buckets.previous, *self.buckets.marked, *self.regrouped)
+        deleted = [job.metadata.name for job in gone]
         memory = self.recreation.remember(
             self.buckets.names.difference(deleted) if deleted else self.buckets.names,
             [action.name for action in self.actions if isinstance(action, p.CREATIONS)],

@@ -14,7 +14,7 @@ import attrs
 ALL_ALPHA: Final = "AllAlpha"
 """Gate that sets every gate of :class:`Features` not given by name."""
 
-_WITHOUT_EFFECT: Final = frozenset({"AllBeta"})
+_WITHOUT_EFFECT: Final = frozenset({"AllBeta", "JobSetGangOfGangs"})
 _LOCKED: Final = {"TLSOptions": True}
 """Gates that accept only this value."""
 
@@ -35,6 +35,7 @@ class Features:
         coscheduling: pods of a JobSet that requests it are marked as gangs for the scheduler.
         active_deadline: ``spec.activeDeadlineSeconds`` (KEP-1186).
         execution_attempts: runs are counted in ``status.executionAttempts`` (KEP-1282).
+        scheduling: gangs by ``spec.scheduling`` (KEP-969).
         mutable_resources: resources of containers may change while a JobSet is suspended
             (KEP-1150).
     """
@@ -45,6 +46,7 @@ class Features:
     coscheduling: bool = _gate("Coscheduling")
     active_deadline: bool = _gate("JobSetActiveDeadlineSeconds")
     execution_attempts: bool = _gate("ExecutionAttemptsTracking")
+    scheduling: bool = _gate("JobSetWorkloadAwareSchedulingAPI")
     mutable_resources: bool = _gate("MutablePodResourcesForSuspendedJobSets")
 
     @classmethod

@@ -102,6 +102,7 @@ def gated_fields(spec: Json, features: Features, old: Json | None = None) -> Ite
     """Reject fields whose feature gate is off, unless the stored spec has the same value."""
     for name, (enabled, gate) in {
         "activeDeadlineSeconds": (features.active_deadline, "JobSetActiveDeadlineSeconds"),
+        "scheduling": (features.scheduling, "JobSetWorkloadAwareSchedulingAPI"),
     }.items():
         value = spec.get(name)
         if not enabled and value is not None and value != (old or {}).get(name):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jobsetpy.reconcilers.coscheduling.backends import PODGROUP
+from jobsetpy.reconcilers.coscheduling.field_validation import native_only
 from jobsetpy.reconcilers.coscheduling.validation import coscheduling_warnings
 from jobsetpy.reconcilers.failure_policy.validation import failure_policy_warnings
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_warnings
@@ -14,12 +16,15 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child
 from jobsetpy.reconcilers.validation.kueue import kueue_warnings
 
 
-def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list[FieldWarning]:
+def warnings(
+    jobset: Json, features: Features, *, pull_secret: str = "", backend: str = PODGROUP
+) -> list[FieldWarning]:
     """Return all warnings, in order of their subject.
 
     Args:
         jobset: accepted JobSet.
         features: enabled feature gates.
+        backend: current scheduler of gangs.
         pull_secret: name of the Secret added for images of injected containers.
     """
     found = [
@@ -28,6 +33,7 @@ def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list
         *launchers.warnings(jobset, features),
         *heartbeats.warnings(jobset),
         *coscheduling_warnings(jobset),
+        *native_only(child(jobset, "spec"), backend),
         *kueue_warnings(jobset),
         *lost_node_warnings(jobset),
         *failure_policy_warnings(child(jobset, "spec")),

@@ -134,7 +134,7 @@ def test_pods_name_the_pod_groups_that_are_created(scope, restarts):
         for plan in builders(jobset, Features(), PODGROUP)
         for index in range(plan.replicated.replicas)
     }
-    expected = pod_groups(BETA, jobset, gangs, {g.name: g.min_available for g in gangs}, None)
+    expected = pod_groups(BETA, gangs, {g.name: g.min_available for g in gangs}, None)
     assert named == {each.name for each in expected}
     assert all(name.endswith(f"-{restarts}") for name in named)
     assert len(named) == {"JobSet": 1, "ReplicatedJob": 2, "Job": 3}[scope]
@@ -147,12 +147,12 @@ def test_pod_groups_and_workload_belong_to_their_jobset():
     gangs = gangs_of(jobset)
     parent = workload(BETA, jobset, gangs)
     minima = {gang.name: 2 for gang in gangs}
-    found = pod_groups(BETA, jobset, gangs, minima, parent)
+    found = pod_groups(BETA, gangs, minima, parent)
     assert len(found) == 3
     policy = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high"}
     reference = {"workloadName": parent.name, "templateName": "b"}
     assert found[0].spec == policy | {"workloadRef": reference}
-    (old, *_) = pod_groups(NATIVE_APIS[-1], jobset, gangs, minima, parent)
+    (old, *_) = pod_groups(NATIVE_APIS[-1], gangs, minima, parent)
     reference = {"workloadName": parent.name, "podGroupTemplateName": "b"}
     assert old.spec == policy | {"podGroupTemplateRef": {"workload": reference}}
     assert [each["name"] for each in parent.spec["podGroupTemplates"]] == ["b"]
@@ -183,7 +183,7 @@ def test_nothing_is_created_for_replicated_jobs_without_pods(scope, titles, temp
     assert [each["name"] for each in made] == templates
     by_title = {gang.title: gang.name for gang in gangs}
     everything = {gangs.of(item.name, at).name: 1 for item in gangs.targets for at in range(2)}
-    found = pod_groups(BETA, jobset, gangs, everything, None)
+    found = pod_groups(BETA, gangs, everything, None)
     assert [each.name for each in found] == [f"{by_title[title]}-0" for title in titles]
     without = make(*empty, scope=scope)
     assert workload(BETA, without, gangs_of(without)) is None

@@ -95,7 +95,7 @@ def test_each_attempt_has_its_own_gangs(scope):
     first, second, third = (gangs(scope, restarts=restarts) for restarts in range(3))
     names = [{g.name for g in found} for found in (first, second, third)]
     assert len(set.union(*names)) == sum(map(len, names))
-    assert [g.stem for g in first] == [g.stem for g in second] == [g.name for g in first]
+    assert [g.pod_group for g in second] == [f"{g.name}-1" for g in first]
     assert first.common_name == third.common_name
     assert {g.name for g in gangs("JobSet")} == {"test-js-95ca075d036f5d5e"}
 

@@ -273,7 +273,7 @@ def test_gate_is_removed_when_no_coscheduler_is_in_charge(ungates, node, ungated
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_waiting_condition_is_cleared_when_the_jobset_ends_or_is_suspended(finished):
-    """The objects of a JobSet that ended are deleted, those of a suspended one stay."""
+    """The objects are deleted: there are no pods."""
     stored = [decoded(SchedulingPodGroup, {"metadata": {"name": "g"}})]
     workloads = [decoded(SchedulingWorkload, {"metadata": {"name": "w"}})]
     gangs = Gangs(native=NativeObjects(BETA, stored, workloads))
@@ -286,9 +286,7 @@ def test_waiting_condition_is_cleared_when_the_jobset_ends_or_is_suspended(finis
     plan = gangs.plan(2)
     reason = keys.POD_GROUPS_FINISHED_REASON if finished else keys.POD_GROUPS_SUSPENDED_REASON
     assert reported(plan) == [reason]
-    assert [[change.old for change in stage] for stage in plan.stages] == (
-        [stored, workloads] if finished else []
-    )
+    assert [[change.old for change in stage] for stage in plan.stages] == [stored, workloads]
     assert (plan.memory, plan.interim) == (None, None)
 
 
