@@ -2,6 +2,7 @@
 
 import sys
 
+import attrs
 import pytest
 import structlog
 
@@ -69,9 +70,8 @@ def test_feature_gates_of_flag_and_file_are_merged(read):
         restart_job=True, elastic_jobset=False, in_place_restart=False
     )
     assert read(MANAGER, "--feature-gates=").features == Features()
-    everything_off = Features(
-        restart_job=False, elastic_jobset=False, in_place_restart=True, coscheduling=False
-    )
+    off = dict.fromkeys((each.name for each in attrs.fields(Features)), False)
+    everything_off = Features(**{**off, "in_place_restart": True})
     gates = {"AllAlpha": False, "InPlaceRestart": True, "AllBeta": True, "TLSOptions": True}
     assert Features.from_gates(gates) == everything_off
 

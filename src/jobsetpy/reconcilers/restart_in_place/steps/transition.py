@@ -58,8 +58,7 @@ def status_of(
     for wanted in (*decision.conditions, *ended):
         draft.set(wanted, announce=False)
     draft.evolve(**decision.fields)
-    _, begun, _ = restarts
-    if begun is not None and jobset.status.start_time is not None:
+    if measured.begun is not None and jobset.status.start_time is not None:
         # All workers start again, as with a restart of all Jobs: the deadline's clock, too.
         draft.evolve(start_time=now.wall.replace(microsecond=0))
     if reports_attempts(jobset.status, observed.pods):
