@@ -24,7 +24,7 @@ from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, SharedParts
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
-from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from support.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
 BETA = NATIVE_APIS[1]
 NOTE = keys.GROUP_TEMPLATE_ANNOTATION

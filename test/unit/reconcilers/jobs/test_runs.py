@@ -12,7 +12,7 @@ from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import EPOCH_START, ModelCluster, jobset_json, replicated_job
+from support.jobsets import EPOCH_START, ModelCluster, jobset_json, replicated_job
 
 JOB = "test-js-a-0"
 
