@@ -134,7 +134,7 @@ test-wheel: $(STAMP) ## Test users' programs with the installed wheel, on each i
 	@$(BIN)/python hack/ci/wheel_tests.py $(ARGS)
 
 .PHONY: test
-test: ruff binaries ## Run lint, `types`, `verify`, and the unit, integration and end-to-end tests
+test: ruff ## Run lint, `types`, `verify`, and the unit, integration and end-to-end tests
 	@$(BIN)/python hack/ci/run_tests.py $(ARGS)
 
 .PHONY: test-all

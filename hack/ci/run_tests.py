@@ -2,9 +2,10 @@
 
 Tests with servers wait for kubelets, back-offs and timeouts most of the time: xdist distributes
 them to `PROCESSES`, each with its own clusters (`units`), and their output is shown immediately.
-Tests without servers use the remaining CPU time, in `PLAIN_PROCESSES` with lower priority; their
-output, and that of the checks, is shown when they have ended. Some groups are skipped if nothing
-changed that they depend on (`unchanged`).
+They begin when all programs are there, which a new machine builds in many minutes. Tests without
+servers use the remaining CPU time from the start on, in `PLAIN_PROCESSES` with lower priority;
+their output, and that of the checks, is shown when they have ended. Some groups are skipped if
+nothing changed that they depend on (`unchanged`).
 
 If only a few tests failed, they are run again, alone, after all others. A test that passes then is
 unsteady: a defect that is reported in the last lines, but does not fail the run.
@@ -35,6 +36,8 @@ PLAIN_PROCESSES = 2
 SERVERS = ("test/e2e", "test/contract", "test/integration")
 PLAIN = ("test/architecture", "test/property", "test/unit", f"--ignore={unchanged.CLUSTER.place}")
 CHECKS = ("make", "--no-print-directory", "types", "verify")
+PROGRAMS = ("make", "--no-print-directory", "binaries")
+"""Download or build of servers and tools, which uses one core while it links."""
 ELSEWHERE = "not foreign and not releases"
 """Marker expression that excludes tests with make targets of their own."""
 FAILED, NO_TESTS = 1, 5  # pytest's exit codes: a test failed; no test was selected
@@ -75,8 +78,13 @@ def tests(places: Iterable[str], cache: Path, argv: Sequence[str], *, processes:
 
 
 @contextlib.contextmanager
-def behind(command: Sequence[str], log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in the background; interrupt it if the block ends first."""
+def behind(command: Sequence[str], log: IO[str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in the background; interrupt it if the block ends first.
+
+    Args:
+        command: program and arguments.
+        log: file for its output; that of this process if absent.
+    """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
     )
@@ -138,10 +146,15 @@ def main(argv: Sequence[str]) -> int:
             log = stack.enter_context(tempfile.TemporaryFile("w+"))
             started.append((what, log, stack.enter_context(behind(command, log))))
 
+        programs = stack.enter_context(behind(PROGRAMS))
         start("types, contracts, generated files", CHECKS)
         if not argv:
             compile_all([places, PLAIN], folder)
         start("tests without servers", ["nice", "-n5", *plain.command])
+        if code := programs.wait():
+            print("== FAILED: programs are missing, see above", flush=True)
+            return code
+        print(f"== programs are there after {time.monotonic() - begin:.0f} s", flush=True)
         codes = [subprocess.run(servers.command, check=False).returncode]
         for what, log, process in started:
             codes.append(process.wait())

@@ -36,6 +36,8 @@ pytestmark = [
 NAMESPACE = "default"
 LIMIT_S = 60.0
 LONG_S = round(patience.scaled(120))
+TOO_LONG_S = round(patience.scaled(6))
+"""Timeout of groups that never start. Two pods have to start within it, one after the other."""
 WATCHED_S = min(patience.scaled(15), 50.0)  # less than the minute that the kubelet's mounts take
 SCRIPT = "trap 'exit 143' TERM; echo started; while :; do sleep 1 & wait $!; done"
 NO_TOKEN = {"automountServiceAccountToken": False}
@@ -130,7 +132,7 @@ async def stage(node_cluster):
         await stage.create("some", job("workers", 1), job("more", 1, late="test/some"),
                            job("auxiliary", 1),
                            config={"targetReplicatedJobs": ["workers", "more"]})  # fmt: skip
-        late = {"config": {"timeoutAfterSeconds": 6}, "failurePolicy": {"maxRestarts": 0}}
+        late = {"config": {"timeoutAfterSeconds": TOO_LONG_S}, "failurePolicy": {"maxRestarts": 0}}
         await stage.create("watch", job("a"), job("b", 1, late="test/never"), **late)
         await stage.create("mount", job("a", **NO_TOKEN), job("b", 1, late="test/never"), **late)
         yield stage
@@ -190,7 +192,7 @@ async def test_startup_group_fails_when_it_waits_too_long(stage, name):
     messages = [each["message"] for each in ended if each["exitCode"] == 1]
     assert messages
     for message in messages:
-        assert message.startswith("group scheduling timed out after 6 s: ")
+        assert message.startswith(f"group scheduling timed out after {TOO_LONG_S} s: ")
         assert "of 3 pods had started at" in message or "fewer than 3 pods" in message
     if name == "watch":
         assert "2 of 3 pods had started at" in messages[0]
