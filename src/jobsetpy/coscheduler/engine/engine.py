@@ -25,6 +25,7 @@ from jobsetpy.coscheduler.engine.backlog import Backlog
 from jobsetpy.coscheduler.engine.node_slices import CapacityNode
 from jobsetpy.coscheduler.engine.nodes import Nodes
 from jobsetpy.coscheduler.engine.pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
+from jobsetpy.coscheduler.engine.preparations import Mark, Preparations
 from jobsetpy.coscheduler.engine.report import Reporter
 from jobsetpy.coscheduler.engine.writes import BindRequest, Writes
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
@@ -36,14 +37,10 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Refuse,
     Ungate,
 )
-from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
+from jobsetpy.errors import JobSetPyError
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
-from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
 from jobsetpy.reconcilers.coscheduling.requests import positive
-
-_UNGATE_AGAIN_S: Final = 1.0
-"""Delay in seconds after a gate could not be removed; the client has already retried then."""
 
 _GREW_S: Final = 0.05
 """Delay in seconds before freed capacity is reported: pods of a gang are deleted one by one."""
@@ -59,19 +56,6 @@ _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound he
 class _Held:
     request: BindRequest
     answer: asyncio.Future[str]
-
-
-@attrs.frozen
-class _Mark:
-    """Mark on a scheduling failure that was seen, so that the next one differs."""
-
-    pod: GroupPod
-    at: int
-    message: str
-
-
-_Preparation = Ungate | KeepTime | _Mark
-_ORDER: Final = {Ungate: 0, KeepTime: 1, _Mark: 1}
 
 
 class Engine:
@@ -121,9 +105,9 @@ class Engine:
         self._arrivals = Arrivals()
         self._tickets = 0
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
-        self._preparations: asyncio.PriorityQueue[tuple[int, int, float, _Preparation]]
-        self._preparations = asyncio.PriorityQueue()
-        self._number = 0
+        self._preparations = Preparations(
+            client, self._pods, self._report, self._clock, self._ungate_failed
+        )
         self._poked = asyncio.Event()
         self.changed = asyncio.Event()
         """Set after each decision; cleared by the waiting task."""
@@ -196,7 +180,7 @@ class Engine:
             self._report.minimum(gang, pod.metadata.labels.minimum)
         failure = None if seen.ended else new_failure(pod)
         if failure is not None:
-            self._enqueue(_Mark(pod, *failure))
+            self._preparations.add(Mark(pod, *failure))
             self._execute(self.gang_scheduler.unschedulable(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
@@ -373,7 +357,7 @@ class Engine:
         async with aio.supervise() as tasks:
             for _ in range(CONCURRENT_WRITES):
                 tasks.start(self._write_binds(), name="coscheduler-bind")
-                tasks.start(self._write_gates(), name="coscheduler-gate")
+                tasks.start(self._preparations.write(), name="coscheduler-gate")
             await self._catch_up()
             while True:
                 self._poked.clear()
@@ -405,6 +389,7 @@ class Engine:
         if not self._closed:
             self._execute(self.gang_scheduler.finish(self._now()))
         self._closed = self._closed or reason
+        self._preparations.closed = True
         self.knows.set()  # waiting requests are answered
         for ticket in list(self._held):
             if ticket not in self._releasing:
@@ -440,15 +425,11 @@ class Engine:
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
                 case Ungate() | KeepTime():
-                    self._enqueue(action)
+                    self._preparations.add(action)
                 case _:
                     assert_never(action)
         self._poked.set()
         self.changed.set()
-
-    def _enqueue(self, work: _Preparation) -> None:
-        self._number += 1
-        self._preparations.put_nowait((_ORDER[type(work)], self._number, self._now(), work))
 
     def _drop_held(self, ticket: int) -> _Held | None:
         held = self._held.pop(ticket, None)
@@ -488,49 +469,8 @@ class Engine:
             self._execute(done)
             self._check_idle()
 
-    async def _write_gates(self) -> None:
-        while True:
-            _, _, since, work = await self._preparations.get()
-            if self._closed:
-                continue
-            match work:
-                case Ungate():
-                    await self._ungate(work, since)
-                case KeepTime():
-                    await self._keep_time(work)
-                case _Mark(pod, at, message):
-                    # If it fails, the next failure is seen later, or the gang's timeout ends its
-                    # attempt.
-                    with suppress(JobSetPyError):
-                        await self._writes.mark(pod, at, message)
-                case _:
-                    assert_never(work)
-
-    async def _ungate(self, ungate: Ungate, since: float) -> None:
-        pod = self._pods.get(ungate.uid)
-        if pod is None:
-            return
-        meta = pod.metadata
-        try:
-            await patch_pod(self._client, meta.namespace, meta.name, meta.uid, ungate=True)
-            metrics.gate_removed(self._now() - since)
-        except (NotFoundError, LeadershipLostError):
-            pass
-        except JobSetPyError as error:
-            self._report.write_failed("a gate could not be removed", ungate.group, error)
-            await asyncio.sleep(_UNGATE_AGAIN_S)
-            self._execute(self.gang_scheduler.ungate_failed(ungate.uid, self._now()))
-
-    async def _keep_time(self, keep: KeepTime) -> None:
-        pod = self._pods.get(keep.uid)
-        if pod is None:  # the time is lost with this process
-            return
-        try:
-            await self._writes.keep_time(pod, keep.since)
-        except (NotFoundError, ConflictError, LeadershipLostError):
-            pass  # the pod is gone or replaced, or another replica leads
-        except JobSetPyError as error:
-            self._report.write_failed("the time of a gang could not be kept", keep.group, error)
+    def _ungate_failed(self, uid: str) -> None:
+        self._execute(self.gang_scheduler.ungate_failed(uid, self._now()))
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), self._node_problem(request)
