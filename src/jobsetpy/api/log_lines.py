@@ -220,9 +220,13 @@ class Splitter:
 
     def __init__(self) -> None:
         self._rest = b""
+        self.is_bar = False
+        """True if the last line has not ended, and is a progress bar: its end is the next one."""
 
     def feed(self, data: bytes) -> list[str]:
         r"""Return the lines that end in ``data``; a progress bar ends its lines with ``\r``."""
+        if (end := max(data.rfind(b"\r"), data.rfind(b"\n"))) >= 0:
+            self.is_bar = data[end] == 13
         # The cut keeps a worker that never ends its line from taking memory.
         *whole, rest = data.replace(b"\r", b"\n").split(b"\n")
         if not whole:
@@ -232,9 +236,14 @@ class Splitter:
         self._rest = rest[:MAX_LINE]
         return [clean(line) for line in whole if line]
 
+    def bar(self) -> list[str]:
+        """Return the last progress bar, which nothing has followed for a while; only once."""
+        rest, self.is_bar = self._rest, False
+        return [clean(rest)] if rest else []
+
     def gap(self) -> None:
         """Forget a line that has lost a part."""
-        self._rest = b""
+        self._rest, self.is_bar = b"", False
 
 
 def clean(line: bytes) -> str:

@@ -215,8 +215,9 @@ async def test_word_and_defaults_of_the_namespace_survive_each_way_to_apply_agai
         keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
         keys.IN_PLACE_PRELOAD_ANNOTATION: "auto",
         keys.IN_PLACE_HANG_ANNOTATION: "auto",
+        keys.PROGRESS_PATTERN_ANNOTATION: "auto",
         keys.SETTINGS_FROM_ANNOTATION: "fast=in-place-restart-agent,in-place-restart-hang-seconds,"
-        "in-place-restart-preload namespace=lost-node-deadline",
+        "in-place-restart-progress-pattern,in-place-restart-preload namespace=lost-node-deadline",
     }
     for again in (await api.apply(body), await api.replace(body, stored)):
         assert again["spec"] == stored["spec"]

@@ -217,3 +217,11 @@ def test_lines_are_the_same_when_output_comes_in_other_pieces(
         at += size
 
     assert found == whole
+
+
+def test_bar_is_a_line_when_nothing_follows_it() -> None:
+    """A bar begins with what ends the one before; other lines are awaited."""
+    lines = Splitter()
+    assert (lines.feed(b"\r 1/9"), lines.is_bar, lines.bar()) == ([], True, [" 1/9"])
+    assert (lines.is_bar, lines.feed(b"\r 2/9\nstep")) == (False, [" 1/9", " 2/9"])
+    assert (lines.is_bar, lines.feed(b"=3\n")) == (False, ["step=3"])

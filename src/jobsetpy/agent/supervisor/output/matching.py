@@ -32,6 +32,9 @@ _HEADER: Final = 6
 _BUFFER: Final = 1 << 20
 REPORT_S: Final = 0.05
 """Maximum time in seconds for which findings are kept while there is more output."""
+BAR_MS: Final = 200
+"""Time in milliseconds after which a progress bar is a line although its end has not come: that is
+the beginning of the next one."""
 FIRST_PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 60.0
 NICE: Final = 10
@@ -211,16 +214,24 @@ def _match(channel: socket.socket, matcher: Matcher) -> None:
     more.register(channel, select.POLLIN)
     lines = [Splitter(), Splitter()]
     seen, sent_at = Seen(), 0.0
-    while count := channel.recv_into(buffer):
-        run = int.from_bytes(buffer[2:_HEADER], "little")
-        if run != seen.run:
-            lines = [Splitter(), Splitter()]
-            matcher.start()
-            seen = Seen(run=run)
-        stream = lines[buffer[0]]
-        if buffer[1]:
-            stream.gap()
-        matcher.take(stream.feed(bytes(buffer[_HEADER:count])), seen)
+    while True:
+        if any(each.is_bar for each in lines) and not more.poll(BAR_MS):
+            for each in lines:
+                if each.is_bar:
+                    matcher.take(each.bar(), seen)
+        else:
+            count = channel.recv_into(buffer)
+            if not count:
+                return
+            run = int.from_bytes(buffer[2:_HEADER], "little")
+            if run != seen.run:
+                lines = [Splitter(), Splitter()]
+                matcher.start()
+                seen = Seen(run=run)
+            stream = lines[buffer[0]]
+            if buffer[1]:
+                stream.gap()
+            matcher.take(stream.feed(bytes(buffer[_HEADER:count])), seen)
         if not seen.is_empty and (time.monotonic() > sent_at + REPORT_S or not more.poll(0)):
             channel.send(msgspec.json.encode(seen))
-            seen, sent_at = Seen(run=run), time.monotonic()
+            seen, sent_at = Seen(run=seen.run), time.monotonic()

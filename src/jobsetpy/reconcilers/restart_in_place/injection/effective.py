@@ -25,6 +25,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     Patch,
     child,
+    containers,
     job_spec,
     number,
     objects,
@@ -93,7 +94,11 @@ def expand(word: object, spec: Json, notes: Json) -> dict[str, str]:
     """
     if word != FAST:
         return {}
-    found = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor", keys.IN_PLACE_HANG_ANNOTATION: "auto"}
+    found = {
+        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+        keys.IN_PLACE_HANG_ANNOTATION: "auto",
+        keys.PROGRESS_PATTERN_ANNOTATION: "auto",
+    }
     jobs = [job for _, job in objects(spec, "replicatedJobs")]
     if all(_is_python(job, notes) for job in jobs if not runs_agent(pod_spec(job))):
         found[keys.IN_PLACE_PRELOAD_ANNOTATION] = "auto"
@@ -273,6 +278,9 @@ def idles(name: str, whole: Json, spec: Json) -> bool:
         return True
     if name == keys.IN_PLACE_HEARTBEAT_ANNOTATION:
         return not _has_ring(spec)
+    if name in (keys.PROGRESS_PATTERN_ANNOTATION, keys.LOG_RULES_ANNOTATION):
+        jobs = [job for _, job in objects(spec, "replicatedJobs")]
+        return any(each.get("tty") is True for job in jobs for each in containers(pod_spec(job)))
     if name == keys.REPLACE_DELETED_ANNOTATION:
         return in_place
     if name == keys.MAX_WITHOUT_PROGRESS_ANNOTATION and mode != "supervisor":
@@ -292,7 +300,7 @@ def _has_ring(spec: Json) -> bool:
 def _is_python(job: Json, notes: Json) -> bool:
     """Return True if a ReplicatedJob's worker is a Python program."""
     name = read(keys.IN_PLACE_CONTAINER_ANNOTATION, pod_notes(job), notes)
-    containers = [each for _, each in objects(pod_spec(job), "containers")]
-    workers = [each for each in containers if len(containers) == 1 or text(each, "name") == name]
+    given = [each for _, each in objects(pod_spec(job), "containers")]
+    workers = [each for each in given if len(given) == 1 or text(each, "name") == name]
     words = [[*texts(each, "command"), *texts(each, "args")] for each in workers]
     return all(each and not isinstance(split_python(each), str) for each in words)

@@ -115,6 +115,45 @@ async def test_hang_has_the_origin_of_its_limit_when_the_limit_is_automatic(
     assert run.origin.rpartition(", ")[0] == origin.rpartition(", ")[0]
 
 
+async def test_output_shows_progress_until_the_file_does(tmp_path: Path) -> None:
+    """Steps of the output count, and no longer once the worker has written its file."""
+    run = Run(tmp_path / "f", after_s=40)
+    run.progress.reads_output = True
+    for step in (3, 2):
+        run.progress.printed(step, "")
+        await asyncio.sleep(30)
+    assert (run.progress.steps.report, run.log.events) == (
+        "3",
+        ["the worker's output has gone backwards"],
+    )
+    run.write("7")
+    await asyncio.sleep(30)
+    run.progress.printed(99, "")
+    await asyncio.sleep(30)
+
+    assert run.progress.steps.report == "7"
+    assert [round(at) for _, at in run.hung] == [100]
+
+
+async def test_automatic_limit_is_long_and_grows_when_only_the_output_shows_progress(
+    tmp_path: Path,
+) -> None:
+    """Programs as they are do not say when they save; a limit that was wrong costs one restart."""
+    run = Run(tmp_path / "f", auto=True)
+    run.progress.reads_output = True
+    for _ in range(2):
+        for step in range(5):
+            run.progress.printed(step, "")
+            await asyncio.sleep(1)
+        run.progress.output_known = False
+        await asyncio.sleep(900)  # output that was not looked at may have shown progress
+        run.progress.output_known = True
+        await asyncio.sleep(2000)
+        run.progress.started()
+
+    assert [limit for limit, _ in run.hung] == [300, 1500]
+
+
 @pytest.mark.parametrize(
     ("rules", "writes", "expected"),
     [

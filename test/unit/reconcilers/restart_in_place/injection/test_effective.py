@@ -44,7 +44,8 @@ def notes_of(filled):
 
 def fast(**changes):
     """Return the annotations that the word stands for, with changes; ``None`` leaves one out."""
-    names = {"agent": "supervisor", "hang-seconds": "auto", "preload": "auto", **changes}
+    names = {"agent": "supervisor", "hang-seconds": "auto", "progress-pattern": "auto"}
+    names |= {"preload": "auto", **changes}
     found = {f"in-place-restart-{name}": value for name, value in names.items() if value}
     return {"in-place-restart": "fast", **found}
 
@@ -59,6 +60,10 @@ TWO = [{**WORKER, "name": "worker"}, {**WORKER, "name": "logs", "command": ["tai
         (plain(in_place_restart="fast"), fast()),
         (plain(SHELL, in_place_restart="fast"), fast(preload=None)),
         (
+            plain(job(containers=[{**WORKER, "tty": True}]), in_place_restart="fast"),
+            fast(**{"progress-pattern": None}),
+        ),
+        (
             plain(in_place_restart="fast", in_place_restart_spares="1"),
             fast(**{"heartbeat-seconds": "auto", "spares": "1"}),
         ),
@@ -68,7 +73,7 @@ TWO = [{**WORKER, "name": "worker"}, {**WORKER, "name": "logs", "command": ["tai
         ),
         (
             plain(in_place_restart="fast", in_place_restart_agent="sidecar"),
-            fast(agent="sidecar", preload=None, **{"hang-seconds": None}),
+            fast(agent="sidecar", preload=None, **{"hang-seconds": None, "progress-pattern": None}),
         ),
         (
             plain(
@@ -115,6 +120,7 @@ def test_jobset_takes_precedence_over_its_namespace_and_that_over_the_cluster():
         "in-place-restart": "cluster",
         "in-place-restart-agent": "fast",
         "in-place-restart-preload": "fast",
+        "in-place-restart-progress-pattern": "fast",
         "in-place-restart-hang-seconds": "namespace",
         "lost-node-deadline": "cluster",
     }
