@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Wait, decide_epochs
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
 from support.jobsets import replicated_job
@@ -154,9 +154,9 @@ def group(size, synced, deprecated):
 
 def test_pod_that_is_being_deleted_holds_the_next_epoch():
     """The group waits for its successor, and deprecates nothing in the meantime."""
-    assert decide_epochs(group(3, 1, 1), Histogram({2: 3}, leaving=1)) == Wait()
-    assert decide_epochs(group(3, 1, 0), Histogram({1: 3}, leaving=1)) == Wait()
-    assert epochs_of(decide_epochs(group(3, 1, 1), Histogram({2: 3}))) == (2, None)
+    assert decide_epochs(group(3, 1, 1), GroupCounts({2: 3}, leaving=1)) == Wait()
+    assert decide_epochs(group(3, 1, 0), GroupCounts({1: 3}, leaving=1)) == Wait()
+    assert epochs_of(decide_epochs(group(3, 1, 1), GroupCounts({2: 3}))) == (2, None)
 
 
 @given(
@@ -167,10 +167,10 @@ def test_status_never_decreases(size, histograms):
     """With any epochs of pods both numbers only grow, and the rule is at rest after one write."""
     synced = deprecated = 0
     for epochs in histograms:
-        decision = decide_epochs(group(size, synced, deprecated), Histogram(epochs))
+        decision = decide_epochs(group(size, synced, deprecated), GroupCounts(epochs))
         new_synced, new_deprecated = epochs_of(decision)
         assert new_synced is None or new_synced > synced
         assert new_deprecated is None or new_deprecated > deprecated
         synced, deprecated = new_synced or synced, new_deprecated or deprecated
 
-        assert decide_epochs(group(size, synced, deprecated), Histogram(epochs)) == Wait()
+        assert decide_epochs(group(size, synced, deprecated), GroupCounts(epochs)) == Wait()

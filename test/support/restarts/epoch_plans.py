@@ -9,10 +9,10 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Wait
-from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
-    Histogram,
+    GroupCounts,
     Observations,
     ObservedEpochs,
 )
@@ -109,12 +109,12 @@ def failure(code=7, *, epoch=1, at=0.0, name="p"):
     """Return the end of a pod's worker."""
     before = pod(name, epoch, containers=[{"name": "worker", "state": {"running": {}}}])
     after = pod(name, epoch, containers=[ended(code, reason="Error", finishedAt=None)])
-    return Failure(FailureSignal.CONTAINER_FAILED, epoch, before, after, at)
+    return Failure(FailureKind.CONTAINER_FAILED, epoch, before, after, at)
 
 
 def gone(*, epoch=1, at=0.0):
     """Return the end of a pod."""
-    return Failure(FailureSignal.POD_DELETED, epoch, pod(epoch=epoch), None, at)
+    return Failure(FailureKind.POD_DELETED, epoch, pod(epoch=epoch), None, at)
 
 
 def at(seconds):
@@ -125,7 +125,7 @@ def at(seconds):
 def observed(of, epochs, *, notes=None, pods=(), **more):
     """Return the input of a plan: a JobSet with numbers of pods by epoch."""
     more = {"job_of": lambda _pod: job(), "members": lambda: ([job()], list(pods)), **more}
-    counts = Histogram(epochs) if isinstance(epochs, dict) else epochs
+    counts = GroupCounts(epochs) if isinstance(epochs, dict) else epochs
     return ObservedEpochs(jobset=of, pods=counts, notes=notes or Observations(), **more)
 
 

@@ -32,8 +32,8 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import POD_INDEXES
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark, sign_of
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
+from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark, kind_of
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceReconciler,
     RestartInPlaceSettings,
@@ -47,7 +47,7 @@ from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, RULE
 
 KEY = ObjectKey("default", "test-js")
-UNCOUNTED = {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}
+UNCOUNTED = {FailureKind.REQUESTED, FailureKind.POD_LEAVING}
 HOLDS = "waits for the back-off"
 LONGEST_PAUSE_S = 600.0
 OLD, MARK, NEW = 10, 15, 20
@@ -291,7 +291,7 @@ class _Manager:
         group.notes.failures = tuple(self.failures)
         cause = None
         if view.cause:
-            sign = FailureSignal(view.cause[1])
+            sign = FailureKind(view.cause[1])
             cause = Cause(view.cause[0], sign, "p", counted=sign not in UNCOUNTED)
         self.reconciler._memories.keep(KEY, EpochState(uid="js-uid", cause=cause, left=view.left))
 
@@ -304,8 +304,8 @@ class _Manager:
         """Return its knowledge after a change of a pod."""
         known = self.reconciler._memories.of(KEY).cause
         cause: tuple[int, str] | tuple[()] = ()
-        if known is not None and known.sign is not None:
-            cause = (known.epoch, known.sign.value)
+        if known is not None and known.kind is not None:
+            cause = (known.epoch, known.kind.value)
         mark = self.group.mark
         fresh = tuple(bool(pod) and v > mark.version for pod, v in zip(pods, versions, strict=True))
         failures = [self.failures.get(one, change) for one in self.group.notes.failures]
@@ -323,7 +323,7 @@ class _Manager:
 def _failure(slot: int, old: tuple[Any, ...], new: tuple[Any, ...]) -> Failure:
     before, after = pod_of(slot, old, NEW), pod_of(slot, new, NEW + 1)
     assert before is not None
-    sign = sign_of(before, after)
+    sign = kind_of(before, after)
     assert sign is not None
     return Failure(sign, old[0], before, after, 0.0)
 

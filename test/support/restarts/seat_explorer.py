@@ -34,7 +34,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     Sync,
     decide_epochs,
 )
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import has_missing_pods
 from support.jobsets import replicated_job
@@ -441,9 +441,9 @@ def reconcile(
         if pod is not None:
             ledger.pod_changed(None, pod_of(shape, pod))
     pods = ledger.histogram(GROUP)
-    why = Cause(cause, FailureSignal.POD_DELETED, "p") if cause else None
+    why = Cause(cause, FailureKind.POD_DELETED, "p") if cause else None
     if why is None and waited_s and has_missing_pods(jobset, pods):
-        why = Cause(status.synced, FailureSignal.PODS_MISSING, "")
+        why = Cause(status.synced, FailureKind.PODS_MISSING, "")
     decision = decide_epochs(jobset, pods, why, waited_s=waited_s)
     assert not isinstance(decision, Fail)
     if not isinstance(decision, Sync | Deprecate):

@@ -334,7 +334,7 @@ def in_place_restart_began(cause: str = "pod_restarted", exit_code: int | None =
     """Count the beginning of a restart in place; also in ``jobset_restarts_total``.
 
     Args:
-        cause: first detected cause, a value of ``restart_in_place.cause.FailureSignal``.
+        cause: first detected cause, a value of ``restart_in_place.cause.FailureKind``.
         exit_code: exit code of the failed container, ``None`` if unknown.
     """
     _in_place_restarts.inc()

@@ -35,7 +35,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.texts import (
 )
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, opened
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.steps import transition, waiting
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
@@ -46,7 +46,7 @@ from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
 
 
-def needs_plan(jobset: JobSet, pods: Histogram, memory: EpochState) -> bool:
+def needs_plan(jobset: JobSet, pods: GroupCounts, memory: EpochState) -> bool:
     """Return True if the epochs of a JobSet need a plan; O(1), called at each pod or Job event.
 
     The JobSet's own events cause plans too, which detect changes that are not visible here yet.

@@ -227,17 +227,17 @@ def _reports(pod: ChildPod | None) -> tuple[str | None, str | None]:
 
 def _count_begun(restart: Restart) -> None:
     cause = restart.cause
-    if cause is None or cause.sign is None:
+    if cause is None or cause.kind is None:
         execution_metrics.in_place_restart_began()
     else:
         code = None if cause.container is None else cause.container.exit_code
-        execution_metrics.in_place_restart_began(cause.sign.value, code)
+        execution_metrics.in_place_restart_began(cause.kind.value, code)
 
 
 def _count(measured: Measured, now: float) -> None:
     """Update metrics for a stored write."""
     begun, ended, run = measured.begun, measured.ended, measured.run
-    if begun is not None and begun.charge.restarts:
+    if begun is not None and begun.charge.is_in_place_restart:
         _count_begun(begun)
         if ended is None:
             execution_metrics.in_place_restart_phase("detect", now - begun.times.began)
@@ -245,7 +245,7 @@ def _count(measured: Measured, now: float) -> None:
         return
     if ended.seats_taken:
         execution_metrics.in_place_seats_taken(ended.seats_taken)
-    if ended.charge.restarts and ended.times.lifted is not None:
+    if ended.charge.is_in_place_restart and ended.times.lifted is not None:
         phases = {**ended.times.phases, "lift": now - ended.times.lifted}
         for phase, seconds in phases.items():
             execution_metrics.in_place_restart_phase(phase, seconds)

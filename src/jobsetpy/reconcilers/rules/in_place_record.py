@@ -7,6 +7,7 @@ together with the epochs.
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 from typing import Final
 
 from jobsetpy.api import keys
@@ -20,17 +21,29 @@ def is_starting(jobset: JobSet) -> bool:
     return not jobset.status.synced_epoch or bool(renewal(jobset))
 
 
-def renewal(jobset: JobSet) -> str:
-    """Return the change since the latest synced epoch that replaces pods without a failure.
+class Renewal(Enum):
+    """Reason for new pods, or a new epoch, that is no failure and does not count as a restart."""
 
-    Returns:
-        "recreated" or "resumed"; "" if neither has happened.
-    """
+    NONE = "none"
+    RECREATED = "recreated"
+    """All Jobs or single ones were recreated: that is counted, or not, by its own rule."""
+    RESUMED = "resumed"
+    RESIZED = "resized"
+    UNCOUNTED = "uncounted"
+    """A restart that is requested, or whose pod is asked to leave, or that is decided already."""
+
+    def __bool__(self) -> bool:
+        """Return True if there is a reason."""
+        return self is not Renewal.NONE
+
+
+def renewal(jobset: JobSet) -> Renewal:
+    """Return the change since the latest synced epoch that replaces pods without a failure."""
     record = jobset.status.in_place_restart or NO_RECORD
     before = record.all_jobs_restarts_at_sync, record.job_restarts_at_sync
     if (jobset.status.restarts, job_restarts(jobset)) != before:
-        return "recreated"
-    return "resumed" if resumed_at(jobset) != record.resume_time else ""
+        return Renewal.RECREATED
+    return Renewal.RESUMED if resumed_at(jobset) != record.resume_time else Renewal.NONE
 
 
 def job_restarts(jobset: JobSet) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
@@ -100,4 +100,4 @@ class TestJobSetsWithoutAPlan:
 )
 def test_plan_is_needed_when_there_is(of, epochs, notes, memory, expected):
     """The check that is made at each event."""
-    assert bool(needs_plan(of, Histogram(epochs, notes=notes), memory)) is expected
+    assert bool(needs_plan(of, GroupCounts(epochs, notes=notes), memory)) is expected

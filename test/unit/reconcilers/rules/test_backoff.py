@@ -14,7 +14,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.validation.restart_settings import restart_settings
@@ -52,7 +52,9 @@ class RestartGroup:
     def plan(self, **epochs):
         """Reconcile once with pods at these epochs, such as ``e2=4``; return the plan."""
         counts = {int(name[1:]): count for name, count in epochs.items()}
-        observed = ObservedEpochs(jobset=self.jobset, pods=Histogram(counts), backoff=self.backoff)
+        observed = ObservedEpochs(
+            jobset=self.jobset, pods=GroupCounts(counts), backoff=self.backoff
+        )
         now = Now(self.wall + timedelta(seconds=self.at), self.at)
         plan = plan_epochs(observed, self.memory, now)
         self.memory = plan.memory

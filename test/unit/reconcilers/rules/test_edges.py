@@ -13,7 +13,7 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.failure_policy.decision import apply_failure_policy, failed_at
 from jobsetpy.reconcilers.placement.admission import mutate
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, group_size
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.rules.features import Features, gate_names, gate_problems
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from support.jobsets import decoded, replicated_job
@@ -95,9 +95,9 @@ def test_jobs_that_stay_failed_outside_the_targets_do_not_end_the_jobset():
 def test_pods_of_a_failed_job_are_not_expected_when_it_may_stay_failed(action, less):
     """Only FailJob lets it stay failed."""
     jobset = cluster(rule(action)).jobset
-    assert group_size(jobset, Histogram(lost=2)) == expected_pods(jobset) - less
+    assert group_size(jobset, GroupCounts(lost=2)) == expected_pods(jobset) - less
     bare = attrs.evolve(jobset, spec=attrs.evolve(jobset.spec, failure_policy=None))
-    assert group_size(bare, Histogram(lost=2)) == expected_pods(jobset)
+    assert group_size(bare, GroupCounts(lost=2)) == expected_pods(jobset)
 
 
 # ---- start

@@ -16,7 +16,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of, requested
 from jobsetpy.reconcilers.restart_in_place.failures.cause import (
     Cause,
-    FailureSignal,
+    FailureKind,
     reported_cause,
 )
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, newly_failed
@@ -54,7 +54,7 @@ def _requested_cause(jobset: JobSet) -> Cause | None:
     asked = requested(jobset)
     if not asked or asked == record_of(jobset).served_request:
         return None
-    return Cause(jobset.status.synced_epoch, FailureSignal.REQUESTED, "", counted=False)
+    return Cause(jobset.status.synced_epoch, FailureKind.REQUESTED, "", counted=False)
 
 
 def reported_in(notes: Observations, opened: int) -> Cause | None:
@@ -82,13 +82,13 @@ def judge(
         failure: the observed change.
         node_ready: returns True if the node with a name is ready.
     """
-    sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
+    sign, epoch, old, new = failure.kind, failure.epoch, failure.old, failure.new
     template = template_rules.template_of(jobset, job, old)
     if template is None or template_rules.is_ending(job):
         return None
     pod = child(child(template, "template"), "spec")
     name, node = old.metadata.name, old.spec.node_name
-    if sign is FailureSignal.CONTAINER_FAILED:
+    if sign is FailureKind.CONTAINER_FAILED:
         assert new is not None
         failed = newly_failed(old, new)
         if failed is None or not _ends_the_epoch(pod, failed):
@@ -101,12 +101,12 @@ def judge(
         template
     ):
         return None
-    if sign is FailureSignal.POD_LEAVING:
+    if sign is FailureKind.POD_LEAVING:
         assert new is not None
         reason = new.status.leaving
         if reason == disruptions.TAINT and not node_ready(node):
             # Its taints are those of a failure, not of maintenance.
-            return Cause(epoch, FailureSignal.NODE_LOST, name, reason=reason, node=node)
+            return Cause(epoch, FailureKind.NODE_LOST, name, reason=reason, node=node)
         return Cause(epoch, sign, name, reason=reason, counted=False, node=node)
     by_rule = any(each.exit_code == keys.LOG_RULE_EXIT_CODE for each in known)
     if by_rule and new is not None and (ended := reported_cause(new, epoch)) is not None:

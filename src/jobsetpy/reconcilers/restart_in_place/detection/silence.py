@@ -40,10 +40,10 @@ from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
     parse_report,
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Round, SeatedJob
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatingRequest
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import parse_count
@@ -223,7 +223,7 @@ def can_be_replaced(
         )
         for job in jobs
     ]
-    now = Round(epoch=1, waited_s=inf, starting=False)
+    now = SeatingRequest(epoch=1, waited_s=inf, starting=False)
     return not assign_seats(left, record.taken_seats, now, record.taken_jobs).unfilled
 
 
@@ -257,7 +257,7 @@ def silent_cause(jobset: JobSet, silence: Silence) -> Cause | None:
     for pod in silence.pods:
         if parse_epoch(pod.metadata.annotations.epoch) == epoch:  # a spare is at the next one
             name, node = pod.metadata.name, pod.spec.node_name
-            return Cause(epoch, FailureSignal.POD_SILENT, name, node=node)
+            return Cause(epoch, FailureKind.POD_SILENT, name, node=node)
     return None
 
 

@@ -18,7 +18,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD
 from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
@@ -55,7 +55,7 @@ def expected_pods(jobset: JobSet) -> int:
     )
 
 
-def group_size(jobset: JobSet, pods: Histogram) -> int:
+def group_size(jobset: JobSet, pods: GroupCounts) -> int:
     """Return the number of pods that the restart group needs now, including succeeded ones.
 
     Usually a failed Job is recreated, and the group waits for its new pods. Only if a rule of the
@@ -66,7 +66,7 @@ def group_size(jobset: JobSet, pods: Histogram) -> int:
     return expected_pods(jobset)
 
 
-def live_pods(jobset: JobSet, pods: Histogram) -> int:
+def live_pods(jobset: JobSet, pods: GroupCounts) -> int:
     """Return the number of live pods that the restart group needs now."""
     return group_size(jobset, pods) - pods.succeeded
 
@@ -94,7 +94,7 @@ def requested(jobset: JobSet) -> str:
 
 
 def next_move(
-    jobset: JobSet, pods: Histogram, cause: Cause | None
+    jobset: JobSet, pods: GroupCounts, cause: Cause | None
 ) -> tuple[int | None, int | None]:
     """Return the new synced and deprecated epochs; at most one of them is set."""
     status = jobset.status
@@ -115,12 +115,12 @@ def next_move(
     return None, over if over > status.deprecated_epoch else None
 
 
-def is_gathering(jobset: JobSet, pods: Histogram) -> bool:
+def is_gathering(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if no worker runs: the group gathers, initially or after a restart has begun."""
     return not pods.epochs or jobset.status.deprecated_epoch >= jobset.status.synced_epoch
 
 
-def has_shrunk(jobset: JobSet, pods: Histogram) -> bool:
+def has_shrunk(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if the group runs with fewer pods than recorded, which no new epoch will show."""
     known = record_of(jobset).pods
     if not known or len(pods.epochs) != 1:

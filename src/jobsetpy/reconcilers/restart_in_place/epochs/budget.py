@@ -31,7 +31,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.backoff import Pace
-from jobsetpy.reconcilers.rules.in_place_record import renewal
+from jobsetpy.reconcilers.rules.in_place_record import Renewal, renewal
 
 
 @attrs.frozen
@@ -40,65 +40,63 @@ class EpochCharge:
 
     Args:
         epoch: the newest epoch.
-        renewed: reason for not counting it: "recreated", "resumed", "resized" or "remade" (another
-            cause that does not count); "" if it is a restart, or no new epoch.
+        renewal: reason for not counting it; ``NONE`` if it is a restart, or no new epoch.
         kept: True if it still counts because it was charged for a failure before.
         spent: number of restarts of all kinds that count so far, including this one.
     """
 
     epoch: int
-    renewed: str
+    renewal: Renewal
     spent: int
     kept: bool = False
 
     @property
     def counts(self) -> bool:
         """Return True if the epoch is a restart that counts."""
-        return self.epoch > 1 and (not self.renewed or self.kept)
+        return self.epoch > 1 and (not self.renewal or self.kept)
 
     @property
-    def restarts(self) -> bool:
+    def is_in_place_restart(self) -> bool:
         """Return True if it is a restart in place of its own that counts."""
-        return self.epoch > 1 and not self.renewed
+        return self.epoch > 1 and not self.renewal
 
 
-def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False) -> EpochCharge:
+def account(
+    jobset: JobSet, newest: int, expected: int, *, uncounted_cause: bool = False
+) -> EpochCharge:
     """Charge the newest epoch.
 
     Args:
         jobset: JobSet with the record of the latest synced epoch.
         newest: highest epoch of a pod, or the one that is about to be opened.
         expected: number of pods that the group needs now.
-        remade: True if its cause does not count: a Job is recreated on request, the group restarts
-            on request, a pod is evicted or deleted.
+        uncounted_cause: True if its cause does not count: a Job is recreated on request, the group
+            restarts on request, a pod is evicted or deleted.
     """
     status = jobset.status
     record = record_of(jobset)
     opened = newest > status.synced_epoch > 0
-    cause = ""
+    reason = Renewal.NONE
     if opened:
-        cause = "remade" if remade else renewed(jobset, expected)
-        if not cause and record.last_uncounted_epoch == newest:
-            cause = "remade"  # decided earlier; its cause may no longer be visible
+        reason = Renewal.UNCOUNTED if uncounted_cause else renewal_of_group(jobset, expected)
+        if not reason and record.last_uncounted_epoch == newest:
+            # Decided earlier, perhaps by another manager; the cause may no longer be visible.
+            reason = Renewal.UNCOUNTED
     uncounted = record.uncounted_epochs
     # An epoch above the synced one that is among the restarts so far.
     charged = record.restarts > restart_budget.in_place(status.synced_epoch, uncounted)
-    kept = charged and cause in {"resumed", "resized"}
-    if cause and not kept and record.last_uncounted_epoch != newest:
+    kept = charged and reason in {Renewal.RESUMED, Renewal.RESIZED}
+    if reason and not kept and record.last_uncounted_epoch != newest:
         uncounted += 1
     spent = restart_budget.in_place(newest, uncounted) + restart_budget.recreations(status)
-    return EpochCharge(newest, cause, spent, kept)
+    return EpochCharge(newest, reason, spent, kept)
 
 
-def renewed(jobset: JobSet, expected: int) -> str:
-    """Return the change since the latest synced epoch that creates new pods without a failure.
-
-    Returns:
-        "recreated", "resumed" or "resized"; "" if none of these has.
-    """
-    cause = renewal(jobset)
+def renewal_of_group(jobset: JobSet, expected: int) -> Renewal:
+    """Return the change since the latest synced epoch that creates new pods without a failure."""
     pods = record_of(jobset).pods
-    return cause or ("resized" if pods and pods != expected else "")
+    resized = bool(pods) and pods != expected
+    return renewal(jobset) or (Renewal.RESIZED if resized else Renewal.NONE)
 
 
 _OVER_BUDGET: Final = cond.failed(

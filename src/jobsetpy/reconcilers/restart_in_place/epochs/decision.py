@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs import barrier, other_limits, 
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.epochs.record import on_crash, on_deprecate, on_sync
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Seating
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -115,7 +115,7 @@ Write: TypeAlias = Sync | Deprecate | Fail | Record
 EpochDecision: TypeAlias = Write | Wait
 
 
-def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
+def needs_decision(jobset: JobSet, pods: GroupCounts, cause: Cause | None = None) -> bool:
     """Return True if the counts of a group require another status; called at each event.
 
     A budget spent by other causes shows in the JobSet, whose own events lead to a decision.
@@ -136,7 +136,7 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
 
 def decide_epochs(
     jobset: JobSet,
-    pods: Histogram,
+    pods: GroupCounts,
     cause: Cause | None = None,
     pace: Pace = UNPACED,
     waited_s: float = inf,
@@ -172,9 +172,9 @@ def decide_epochs(
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(jobset.status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
-    remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
+    uncounted = cause is not None and cause.epoch + 1 == opened and not cause.counted
     newest = max(opened, jobset.status.synced_epoch, *pods.epochs)
-    charged = account(jobset, newest, expected, remade=remade)
+    charged = account(jobset, newest, expected, uncounted_cause=uncounted)
     case = _Case(jobset, pods, expected, charged, cause, pace, seats, policy.max_restarts)
     no_more = case.give_up(opened)
     if no_more is not None:
@@ -200,7 +200,7 @@ class _Case:
     """
 
     jobset: JobSet
-    pods: Histogram
+    pods: GroupCounts
     expected: int
     charged: EpochCharge
     cause: Cause | None
@@ -253,7 +253,7 @@ class _Case:
         cause = self.cause
         if cause is not None and cause.epoch != deprecated:
             cause = None
-        if charged.renewed:
+        if charged.renewal:
             said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
             pacing = None
         else:
@@ -272,7 +272,7 @@ class _Case:
     def _pacing(self) -> RestartPacing | None:
         """Return the delay of the restart that opens the epoch, whether stored yet or not."""
         status = self.jobset.status
-        if self.charged.renewed or status.synced_epoch == 0:
+        if self.charged.renewal or status.synced_epoch == 0:
             # Nothing has failed in place. If Jobs were recreated, that was delayed already.
             known = status.restart_pacing
             return None if known is None else evolve(known, not_before=None)

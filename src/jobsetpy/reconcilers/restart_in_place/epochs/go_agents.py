@@ -18,10 +18,10 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, is_live
 from jobsetpy.reconcilers.restart_in_place.epochs.record import on_take_over
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 
 
-def reports_attempts(status: JobSetStatus, pods: Histogram) -> bool:
+def reports_attempts(status: JobSetStatus, pods: GroupCounts) -> bool:
     """Return True if a JobSet has agents of the Go project."""
     return (
         pods.attempts > 0
@@ -41,7 +41,7 @@ def with_attempts(status: JobSetStatus) -> JobSetStatus:
     )
 
 
-def adopt_go_controller_state(jobset: JobSet, pods: Histogram) -> JobSetStatus | None:
+def adopt_go_controller_state(jobset: JobSet, pods: GroupCounts) -> JobSetStatus | None:
     """Return the status with epochs and attempts set to the newer ones if they differ.
 
     They differ after the Go project's controller has managed the JobSet. O(1).
@@ -64,7 +64,7 @@ def adopt_go_controller_state(jobset: JobSet, pods: Histogram) -> JobSetStatus |
     return new
 
 
-def managed_by_go_controller(jobset: JobSet, pods: Histogram) -> bool:
+def managed_by_go_controller(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if the JobSet makes its agents run their workers without a barrier.
 
     Only agents of the Go project do; if others have reported, the annotation has no effect.

@@ -14,15 +14,15 @@ from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.api.log_lines import LogRule
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import is_gathering, record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, over_budget
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, GroupCounts
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.agent_containers import strangers
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace
 from jobsetpy.reconcilers.rules.json_tree import child, objects, pod_notes, text
 
 
-def worst_crash(jobset: JobSet, pods: Histogram, pace: Pace = UNPACED) -> Crash:
+def worst_crash(jobset: JobSet, pods: GroupCounts, pace: Pace = UNPACED) -> Crash:
     """Return the charged container that has crashed most since the barrier closed."""
     record = record_of(jobset)
     known = Crash(
@@ -47,7 +47,7 @@ def _recent(crash: Crash, pace: Pace) -> Crash:
     return crash._replace(times=len(at), at=at)
 
 
-def has_crashed(jobset: JobSet, pods: Histogram) -> bool:
+def has_crashed(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if there are crashes that the record does not have yet."""
     record, policy = record_of(jobset), jobset.spec.failure_policy
     if not pods.crashes and not record.crashes:
@@ -85,7 +85,7 @@ def failed_by_rule(
 
     An agent only reports the name of the rule: what the rule does, the JobSet says.
     """
-    if cause is None or cause.sign is not FailureSignal.LOG_RULE or cause.epoch != opened - 1:
+    if cause is None or cause.kind is not FailureKind.LOG_RULE or cause.epoch != opened - 1:
         return None
     name = cause.reason.partition(":")[0]
     templates = [pod_notes({"template": item.template}) for item in jobset.spec.replicated_jobs]
@@ -100,7 +100,7 @@ def failed_by_rule(
 
 
 def no_progress(
-    jobset: JobSet, charged: EpochCharge, pods: Histogram, digest: int
+    jobset: JobSet, charged: EpochCharge, pods: GroupCounts, digest: int
 ) -> tuple[InPlaceRestartStatus, cond.DesiredCondition] | None:
     """Return record and failure of a JobSet whose consecutive restarts led to no new step."""
     allowed = max_without_progress(jobset)
@@ -116,7 +116,11 @@ def no_progress(
 
 
 def with_progress(
-    jobset: JobSet, record: InPlaceRestartStatus, charged: EpochCharge, pods: Histogram, digest: int
+    jobset: JobSet,
+    record: InPlaceRestartStatus,
+    charged: EpochCharge,
+    pods: GroupCounts,
+    digest: int,
 ) -> InPlaceRestartStatus:
     """Return the record to store with an epoch that is about to be synced, with its pods' progress.
 

@@ -11,7 +11,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of, requ
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash
 from jobsetpy.reconcilers.rules import restart_budget
-from jobsetpy.reconcilers.rules.in_place_record import job_restarts, resumed_at
+from jobsetpy.reconcilers.rules.in_place_record import Renewal, job_restarts, resumed_at
 
 NO_CRASH: Final[Mapping[str, Any]] = {
     "crashes": 0,
@@ -39,7 +39,7 @@ def on_take_over(
     recreated = status.restarts - record.all_jobs_restarts_at_sync
     recreated += job_restarts(jobset) - record.job_restarts_at_sync
     uncounted = min(record.uncounted_epochs + max(0, recreated), newest - 1)
-    charged = EpochCharge(synced, "", 0)
+    charged = EpochCharge(synced, Renewal.NONE, 0)
     record = evolve(record, uncounted_epochs=uncounted, container_restarts=container_restarts)
     return on_sync(
         evolve(jobset, status=evolve(status, in_place_restart=record)), charged, expected
@@ -91,7 +91,7 @@ def on_sync(jobset: JobSet, charged: EpochCharge, expected: int) -> InPlaceResta
 
 def _charge(jobset: JobSet, charged: EpochCharge) -> InPlaceRestartStatus:
     record = record_of(jobset)
-    uncounted = charged.renewed and not charged.kept
+    uncounted = charged.renewal and not charged.kept
     if uncounted and record.last_uncounted_epoch != charged.epoch:
         record = evolve(
             record,

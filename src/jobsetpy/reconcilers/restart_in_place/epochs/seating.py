@@ -10,14 +10,14 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import live_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     CALLS,
     WITHOUT_SPARES,
-    Round,
     Seating,
+    SeatingRequest,
 )
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -32,7 +32,7 @@ MAX_SWAP_EVENTS: Final = 10
 
 def plan_seats(
     jobset: JobSet,
-    pods: Histogram,
+    pods: GroupCounts,
     waited_s: float,
     suspect: Collection[str] = (),
     silent: Collection[str] = (),
@@ -40,7 +40,7 @@ def plan_seats(
     """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
     if not may_be_filled(jobset, pods):
         return None
-    now = Round(
+    request = SeatingRequest(
         next_epoch(jobset.status, pods.epochs),
         waited_s,
         is_starting(jobset),
@@ -49,7 +49,7 @@ def plan_seats(
         silent,
     )
     record = record_of(jobset)
-    seating = assign_seats(pods.spares.jobs(), record.taken_seats, now, record.taken_jobs)
+    seating = assign_seats(pods.spares.jobs(), record.taken_seats, request, record.taken_jobs)
     # Jobs that do not exist yet have seats too.
     return seating if seating.filled == live_pods(jobset, pods) else None
 
@@ -61,7 +61,7 @@ def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
     return bad_nodes.suspects(observed.jobset.status.restart_history, now.wall, observed.nodes)
 
 
-def may_be_filled(jobset: JobSet, pods: Histogram) -> bool:
+def may_be_filled(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if enough pods, parked ones included, are at the epoch of a closed barrier.
 
     A necessary condition, in O(1): each Job fills its seats with its own pods, or gives all up.
@@ -73,7 +73,7 @@ def may_be_filled(jobset: JobSet, pods: Histogram) -> bool:
     return there >= live_pods(jobset, pods) > 0
 
 
-def spares_changed(jobset: JobSet, pods: Histogram) -> bool:
+def spares_changed(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if the number of ready spares differs from the status."""
     if not pods.spares.seats:
         return False
@@ -114,8 +114,8 @@ def seconds_waited(observed: ObservedEpochs, waiting_since: float | None, now: N
 
     That is the first sign of a restart; when the pods are new, the arrival of the first of them.
     """
-    jobset, (opened, at) = observed.jobset, observed.notes.opened
-    known = [at] if opened > jobset.status.synced_epoch else []
+    jobset, seen = observed.jobset, observed.notes.newest_epoch_seen
+    known = [seen.at] if seen.epoch > jobset.status.synced_epoch else []
     starting = is_starting(jobset)
     if waiting_since is not None and not starting:
         known.append(waiting_since)

@@ -11,12 +11,13 @@ from jobsetpy.api import keys
 from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import Pace, within
 from jobsetpy.reconcilers.rules.history import History
+from jobsetpy.reconcilers.rules.in_place_record import Renewal
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 LEAVE_OFTEN: Final = 3
@@ -52,7 +53,7 @@ class Texts:
     events: tuple[EmitEvent, ...] = ()
 
 
-def restart_begun(charge: EpochCharge, cause: Cause | None, pods: Histogram, delay: str) -> Texts:
+def restart_begun(charge: EpochCharge, cause: Cause | None, pods: GroupCounts, delay: str) -> Texts:
     """Return the texts for the beginning of a restart that counts.
 
     Args:
@@ -65,9 +66,9 @@ def restart_begun(charge: EpochCharge, cause: Cause | None, pods: Histogram, del
     if cause is not None:
         reason, why = cause.condition_reason, str(cause)
     else:
-        epoch, first, _ = pods.notes.opener
-        known = first and epoch == new
-        why = f"pod {first!r} has restarted" if known else "a pod has restarted"
+        first = pods.notes.opener
+        known = first.pod and first.epoch == new
+        why = f"pod {first.pod!r} has restarted" if known else "a pod has restarted"
     message = f"{why}: restarting in place from epoch {new - 1} to {new}"
     behind = _behind(pods, new)
     if behind:
@@ -79,27 +80,27 @@ def restart_begun(charge: EpochCharge, cause: Cause | None, pods: Histogram, del
 
 
 def uncounted_begun(
-    jobset: JobSet, charge: EpochCharge, cause: Cause | None, pods: Histogram, pace: Pace
+    jobset: JobSet, charge: EpochCharge, cause: Cause | None, pods: GroupCounts, pace: Pace
 ) -> Texts:
     """Return the texts for a new epoch that does not count; none if no running pod restarts."""
     new = charge.epoch
-    if charge.renewed == "resized" and _behind(pods, new):
+    if charge.renewal is Renewal.RESIZED and _behind(pods, new):
         message = f"the group has another size: running pods restart in place, epoch {new}"
         event = EmitEvent(cond.NORMAL, keys.IN_PLACE_GROUP_RESIZED_REASON, message)
         return Texts(events=(event,))
-    if charge.renewed != "remade" or cause is None:
+    if charge.renewal is not Renewal.UNCOUNTED or cause is None:
         return Texts()
     message = f"{cause}: restarting in place from epoch {new - 1} to {new}, not counted"
     texts = _started(cause.condition_reason, message)
-    if cause.sign is None:
+    if cause.kind is None:
         return Texts(events=texts.events)  # the restart of its Job has conditions of its own
-    if cause.sign is not FailureSignal.POD_LEAVING:
+    if cause.kind is not FailureKind.POD_LEAVING:
         return texts
     often = leaving_often(jobset.status.restart_history, pace)
     return Texts(texts.conditions, texts.events + often)
 
 
-def _behind(pods: Histogram, new: int) -> int:
+def _behind(pods: GroupCounts, new: int) -> int:
     """Return the number of pods that have not come to the new epoch."""
     return sum(count for epoch, count in pods.epochs.items() if epoch < new)
 
@@ -121,7 +122,7 @@ def barrier_lifted(charge: EpochCharge, count: int) -> Texts:
     kinds = (keys.RESTARTING_IN_PLACE_CONDITION, keys.BARRIER_STALLED_CONDITION)
     return Texts(
         tuple(cond.DesiredCondition(kind, False, lifted, message) for kind in kinds),
-        (event,) if charge.restarts else (),
+        (event,) if charge.is_in_place_restart else (),
     )
 
 

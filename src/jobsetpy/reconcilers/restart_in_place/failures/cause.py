@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.reports.worker import (
 )
 
 
-class FailureSignal(enum.Enum):
+class FailureKind(enum.Enum):
     """Possible failure of a pod."""
 
     CONTAINER_FAILED = "container_failed"
@@ -35,27 +35,27 @@ class FailureSignal(enum.Enum):
     LOG_RULE = "log_rule"
 
 
-_CLAUSES: Final[Mapping[FailureSignal | None, tuple[str, str]]] = {
-    FailureSignal.CONTAINER_FAILED: (keys.CONTAINER_FAILED_REASON, "pod {name!r}, {exited}"),
-    FailureSignal.POD_FAILED: (keys.POD_FAILED_REASON, "pod {name!r} failed{details}"),
-    FailureSignal.POD_DELETED: (keys.POD_DELETED_REASON, "pod {name!r} is being deleted"),
-    FailureSignal.PODS_MISSING: (keys.PODS_MISSING_REASON, "{reason}"),
-    FailureSignal.POD_LEAVING: (
+_CLAUSES: Final[Mapping[FailureKind | None, tuple[str, str]]] = {
+    FailureKind.CONTAINER_FAILED: (keys.CONTAINER_FAILED_REASON, "pod {name!r}, {exited}"),
+    FailureKind.POD_FAILED: (keys.POD_FAILED_REASON, "pod {name!r} failed{details}"),
+    FailureKind.POD_DELETED: (keys.POD_DELETED_REASON, "pod {name!r} is being deleted"),
+    FailureKind.PODS_MISSING: (keys.PODS_MISSING_REASON, "{reason}"),
+    FailureKind.POD_LEAVING: (
         keys.POD_LEAVING_REASON,
         "pod {name!r} is asked to leave its node ({reason})",
     ),
-    FailureSignal.NODE_LOST: (
+    FailureKind.NODE_LOST: (
         keys.NODE_LOST_REASON,
         "pod {name!r} is evicted from node {node!r}, which is not ready",
     ),
-    FailureSignal.POD_SILENT: (
+    FailureKind.POD_SILENT: (
         keys.POD_SILENT_REASON,
         "pod {name!r} on node {node!r} is silent, and no worker makes progress",
     ),
-    FailureSignal.REQUESTED: (keys.RESTART_REQUESTED_REASON, "a restart is asked for"),
-    FailureSignal.WORKER_FAILED: (keys.WORKER_FAILED_REASON, "pod {name!r}: {ended}"),
-    FailureSignal.WORKER_HUNG: (keys.WORKER_HUNG_REASON, "pod {name!r}: {reason}"),
-    FailureSignal.LOG_RULE: (keys.LOG_RULE_REASON, "pod {name!r}: log rule {reason}"),
+    FailureKind.REQUESTED: (keys.RESTART_REQUESTED_REASON, "a restart is asked for"),
+    FailureKind.WORKER_FAILED: (keys.WORKER_FAILED_REASON, "pod {name!r}: {ended}"),
+    FailureKind.WORKER_HUNG: (keys.WORKER_HUNG_REASON, "pod {name!r}: {reason}"),
+    FailureKind.LOG_RULE: (keys.LOG_RULE_REASON, "pod {name!r}: log rule {reason}"),
     None: (keys.JOB_REMADE_REASON, "job {name!r} is recreated"),
 }
 """Reason of the condition, and clause for messages."""
@@ -67,7 +67,7 @@ class Cause:
 
     Args:
         epoch: epoch that is over.
-        sign: detected failure, ``None`` if a Job is recreated on request.
+        kind: detected failure, ``None`` if a Job is recreated on request.
         name: name of the pod, or of the Job.
         container: name of the failed container, if known.
         reason: reason of the pod's phase; for missing pods, their description; for a worker, how
@@ -77,7 +77,7 @@ class Cause:
     """
 
     epoch: int
-    sign: FailureSignal | None
+    kind: FailureKind | None
     name: str
     container: FailedContainer | None = None
     reason: str = ""
@@ -87,12 +87,12 @@ class Cause:
     @property
     def condition_reason(self) -> str:
         """Reason of the condition."""
-        return _CLAUSES[self.sign][0]
+        return _CLAUSES[self.kind][0]
 
     def __str__(self) -> str:
         """Return the cause as a clause for messages."""
         details = ", ".join(filter(None, (self.reason, self._exited)))
-        return _CLAUSES[self.sign][1].format(
+        return _CLAUSES[self.kind][1].format(
             name=self.name,
             node=self.node,
             reason=self.reason,
@@ -127,11 +127,11 @@ def reported_cause(pod: ChildPod, epoch: int) -> Cause | None:
         return None
     if end.kind == EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
-        return Cause(epoch, FailureSignal.WORKER_FAILED, name, container, end.text, node=node)
+        return Cause(epoch, FailureKind.WORKER_FAILED, name, container, end.text, node=node)
     if end.kind == LOG_RULE:
-        return Cause(epoch, FailureSignal.LOG_RULE, name, reason=end.text, node=node)
+        return Cause(epoch, FailureKind.LOG_RULE, name, reason=end.text, node=node)
     step = parse_progress(notes.progress)
     where = "" if step is None or step < 0 else f" at step {step}"
     said = f" ({end.text})" if end.text else ""
     reason = f"no progress for {end.number} s{where}{said}"
-    return Cause(epoch, FailureSignal.WORKER_HUNG, name, reason=reason, node=node)
+    return Cause(epoch, FailureKind.WORKER_HUNG, name, reason=reason, node=node)

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
-from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind
 
 STATUS_LAG_S: Final = 30.0
 """Maximum seconds by which a pod's status may lag behind the synced epoch."""
@@ -27,14 +27,14 @@ class Failure:
     """Change of a pod that may be a failure, recorded for the next reconcile to decide.
 
     Args:
-        sign: result of ``sign_of``.
+        kind: result of ``kind_of``.
         epoch: epoch of the pod.
         old: the pod before.
         new: the pod after, ``None`` if it is deleted.
         at: monotonic time at which it was observed.
     """
 
-    sign: FailureSignal
+    kind: FailureKind
     epoch: int
     old: ChildPod
     new: ChildPod | None
@@ -73,7 +73,7 @@ class SyncedMark:
         return now - self.at >= STATUS_LAG_S or version > self.version
 
 
-def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
+def kind_of(old: ChildPod, new: ChildPod | None) -> FailureKind | None:
     """Return the failure that a pod's change may mean; O(1) and cheap, as it is called per change.
 
     Args:
@@ -88,20 +88,20 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
     ):
         return None
     if new is None:
-        return FailureSignal.POD_DELETED
+        return FailureKind.POD_DELETED
     if new.status.leaving and not before.leaving:
-        return FailureSignal.POD_LEAVING
+        return FailureKind.POD_LEAVING
     if new.metadata.annotations.report != old.metadata.annotations.report:
         return None  # the agent was faster
     after = new.status
     if after.phase == "Failed":
-        return FailureSignal.POD_FAILED
+        return FailureKind.POD_FAILED
     if after.phase == "Succeeded":
         return None
     if new.metadata.deletion_timestamp is not None:
-        return FailureSignal.POD_DELETED
+        return FailureKind.POD_DELETED
     if after.failed and before.running and newly_failed(old, new) is not None:
-        return FailureSignal.CONTAINER_FAILED
+        return FailureKind.CONTAINER_FAILED
     return None
 
 

@@ -10,7 +10,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.history.restart import Restart, Run, Times, Use
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Arrival, ObservedEpochs
 from jobsetpy.reconcilers.rules import history
 
 
@@ -78,7 +78,7 @@ class RunSoFar:
         ended = _ended(observed, restart, charge, seats_taken, at)
         until = _end_of_run(attrs.evolve(self, restart=ended), observed, epoch, at)
         # All pods have arrived simultaneously: nothing was written when the restart began.
-        at_once = charge.restarts and observed.jobset.status.deprecated_epoch < epoch - 1
+        at_once = charge.is_in_place_restart and observed.jobset.status.deprecated_epoch < epoch - 1
         return Measured(
             run_so_far=RunSoFar(restart=ended, ran_from=at),
             begun=ended if at_once else None,
@@ -108,10 +108,10 @@ def _end_of_run(run: RunSoFar, observed: ObservedEpochs, epoch: int, at: float) 
     """Return the time of the first sign that the run before an epoch has ended, if known."""
     if run.ran_until or not run.ran_from:
         return run.ran_until
-    opened, since = observed.notes.opened
+    seen = observed.notes.newest_epoch_seen
     signs = [at] if run.restart is None else [at, run.restart.times.began]
-    if opened >= epoch:
-        signs.append(since)
+    if seen.epoch >= epoch:
+        signs.append(seen.at)
     return max(run.ran_from, min(signs))
 
 
@@ -121,9 +121,9 @@ def _ended(
     """Return a restart whose epoch is synced."""
     notes, epoch = observed.notes, charge.epoch
     decided, left = restart.times.decided, None
-    if decided is not None and notes.single[0] >= epoch:
-        left = max(notes.single[1], decided)
-    last = notes.latest[1:] if notes.latest[0] == epoch else ("", "")
+    if decided is not None and notes.single.epoch >= epoch:
+        left = max(notes.single.at, decided)
+    last = notes.latest if notes.latest.epoch == epoch else Arrival()
     restart = attrs.evolve(restart, charge=charge, last=last, seats_taken=seats_taken)
     return restart.at(left=left, lifted=at)
 
@@ -142,11 +142,11 @@ def opened(
     notes, epoch, signs = observed.notes, charge.epoch, [at]
     if cause is None or cause.epoch != epoch - 1:
         cause = reported_in(notes, epoch)
-    if charge.restarts and notes.opened[0] >= epoch:
-        signs.append(notes.opened[1])
-    if charge.restarts and cause is not None:
+    if charge.is_in_place_restart and notes.newest_epoch_seen.epoch >= epoch:
+        signs.append(notes.newest_epoch_seen.at)
+    if charge.is_in_place_restart and cause is not None:
         signs += [one.at for one in notes.failures]
-    first = notes.opener[1:] if notes.opener[0] == epoch else ("", "")
+    first = notes.opener if notes.opener.epoch == epoch else Arrival()
     times = Times(began=min(signs))
     return Restart(epoch=epoch, charge=charge, cause=cause, first=first, times=times)
 
@@ -156,9 +156,9 @@ def _run_before(
 ) -> Run:
     """Return the pods' reports on the run before a synced epoch, which has lasted until a time."""
     jobset, first, progress = observed.jobset, observed.notes.first, observed.pods.progress
-    if first is None or first[0] != synced:
+    if first is None or first.epoch != synced:
         return Run()
-    step, seconds = first[1]
+    step, seconds = first.progress
     highest, run = record_of(jobset).highest_step, Run()
     if synced > 2:  # it had followed a restart
         lost = None if highest is None else max(0, highest - step + 1)

@@ -13,6 +13,7 @@ import attrs
 
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Arrival
 
 Phase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 """Phases of a restart: until ``deprecatedEpoch`` is written; until no pod is at an older epoch;
@@ -66,7 +67,7 @@ class Restart:
         epoch: epoch that it opens.
         charge: how that epoch is charged to ``maxRestarts``.
         cause: its cause, ``None`` if the first sign of it was a pod at the new epoch.
-        first: name and node of the first pod at that epoch, "" if unknown.
+        first: the first pod at that epoch.
         last: the same for the last pod.
         times: when it began, and reached its phases.
         seats_taken: number of seats that spares take over with it.
@@ -76,8 +77,8 @@ class Restart:
     charge: EpochCharge
     times: Times
     cause: Cause | None = None
-    first: tuple[str, str] = ("", "")
-    last: tuple[str, str] = ("", "")
+    first: Arrival = attrs.field(factory=Arrival)
+    last: Arrival = attrs.field(factory=Arrival)
     seats_taken: int = 0
 
     @property

@@ -15,13 +15,19 @@ from jobsetpy.reconcilers.restart_in_place.failures.cause import reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import is_counted
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
+    CountedFields,
     CountedJob,
     CountedPod,
     InvalidEpoch,
     JobCounts,
-    LivePod,
 )
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
+    Arrival,
+    Crash,
+    EpochSeen,
+    FirstOfRun,
+    GroupCounts,
+)
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import JobSeats
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
@@ -40,7 +46,7 @@ MAX_FAILURES: Final = 16
 
 
 @attrs.define(eq=False)
-class Attempt(Histogram):
+class Attempt(GroupCounts):
     """Pods of all Jobs of an attempt, the status of those Jobs, and observations.
 
     Attributes:
@@ -168,24 +174,24 @@ class Attempt(Histogram):
             return
         newest = max(epochs)
         if pod is not None and epoch_of(pod) == newest:
-            notes.latest = (newest, pod.metadata.name, pod.spec.node_name)
+            notes.latest = Arrival(newest, pod.metadata.name, pod.spec.node_name)
             self._note_end(newest, pod)
-        if newest > notes.opened[0]:
-            notes.opened = (newest, now)
-            notes.opener = notes.latest if notes.latest[0] == newest else (newest, "", "")
-        if len(epochs) == 1 and newest != notes.single[0]:
-            notes.single = (newest, now)
+        if newest > notes.newest_epoch_seen.epoch:
+            notes.newest_epoch_seen = EpochSeen(newest, now)
+            notes.opener = notes.latest if notes.latest.epoch == newest else Arrival(newest)
+        if len(epochs) == 1 and newest != notes.single.epoch:
+            notes.single = EpochSeen(newest, now)
 
     def _note_end(self, newest: int, pod: ChildPod) -> None:
         """Record the first worker that fails: others fail because of it."""
         notes = self.notes
         first = parse_first(pod.metadata.annotations.first_progress)
         if first is not None:
-            if notes.first is not None and notes.first[0] == newest:
-                other = notes.first[1]
+            if notes.first is not None and notes.first.epoch == newest:
+                other = notes.first.progress
                 step, seconds = min(first.step, other.step), max(first.seconds, other.seconds)
                 first = FirstProgress(step, seconds)
-            notes.first = (newest, first)
+            notes.first = FirstOfRun(newest, first)
         if self.ended < newest and (cause := reported_cause(pod, newest - 1)) is not None:
             notes.reported, self.ended = cause, newest
 
@@ -193,31 +199,33 @@ class Attempt(Histogram):
 
     def pod_counted(self, job: CountedJob, counts: JobCounts, pod: CountedPod, number: int) -> bool:
         """Count a pod for the attempt as for its Job."""
-        if len(pod) > 1:
+        if isinstance(pod, CountedFields):
             self._place(self.spares.seats.get(job.name), pod, number)
             doubled = counts.doubled(pod, number)
             self.doubles += doubled
-            return bool(doubled or pod[0] is not None or pod[3])
+            return bool(doubled or pod.report is not None or pod.restarts)
         # Only the first pod of an index counts, and only until the Job counts it.
-        if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
+        done = pod.completion
+        if counts.completions.get(done, 0) != max(number, 0) or is_counted(job.status, done):
             return False
         if not self.spares.holds(job):
             return False
         self.succeeded += number
         return True
 
-    def _place(self, seats: JobSeats | None, pod: LivePod, number: int) -> None:
+    def _place(self, seats: JobSeats | None, pod: CountedFields, number: int) -> None:
         """Count a pod as a part of the group, or as parked."""
-        place = pod[7]
+        place = pod.place
         if seats is None or place is None or not seats.parks(pod):
             self.count(pod, number)
             return
-        epoch = parse_report(pod[0], pod[2])
+        epoch = parse_report(pod.report, pod.is_attempt)
         if epoch > 0:
             add_to(self.spares.parked, epoch, number)
         elif epoch == INVALID:
-            self.note({pod[6]: InvalidEpoch(pod[5], pod[6], pod[0] or "", pod[2])}, number)
-        if place[1] == READY and epoch > 0 and not pod[4]:
+            invalid = InvalidEpoch(pod.name, pod.uid, pod.report or "", pod.is_attempt)
+            self.note({pod.uid: invalid}, number)
+        if place.state == READY and epoch > 0 and not pod.leaving:
             self.spares.count_ready(seats, number)
 
     def _move(self, record: InPlaceRestartStatus, now: float) -> None:
@@ -266,7 +274,7 @@ class Attempt(Histogram):
         self, before: CountedJob | None, after: CountedJob | None, counts: JobCounts
     ) -> bool:
         """Add a Job with its pods, or remove both."""
-        if before is None or after is None or before[-4:] != after[-4:]:
+        if before is None or after is None or before.seating != after.seating:
             self._seats_changed(before, after, counts)
         elif after.name in self.spares.seats:
             self.spares.seats[after.name].job = after

@@ -27,18 +27,51 @@ from jobsetpy.reconcilers.rules.membership import (
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
 from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
 
-# Index, agent's state, address and node of a pod that says it belongs to a Job with spares.
-Place: TypeAlias = tuple[int, str, str, str]
 
-# Counted fields of a pod: its agent's report (parsed only after a change) and its progress, if the
-# report is an attempt, restarts, if it is being deleted, name and UID, its place among spares, its
-# completion index, and if it waits for a slow API server; of one that has succeeded, only what it
-# completes.
-LivePod: TypeAlias = tuple[
-    str | None, str | None, bool, int, bool, str, str, Place | None, str | None, bool
-]
+class Place(NamedTuple):
+    """Place of a pod that says it belongs to a Job with spares."""
 
-CountedPod: TypeAlias = LivePod | tuple[str]
+    pod_index: int
+    state: str
+    address: str
+    node: str
+
+
+class CountedFields(NamedTuple):
+    """Counted fields of a pod that has not ended.
+
+    Args:
+        report: its agent's report, which is parsed only after a change.
+        progress: the progress that it reports with it.
+        is_attempt: True if the report is an attempt of the Go project's agent.
+        restarts: highest restart count of a container.
+        leaving: True if it is being deleted.
+        name: its name.
+        uid: its UID.
+        place: its place among spares, if its Job has some.
+        completion_index: its completion index.
+        slow: True if it waits for a slow API server.
+    """
+
+    report: str | None
+    progress: str | None
+    is_attempt: bool
+    restarts: int
+    leaving: bool
+    name: str
+    uid: str
+    place: Place | None
+    completion_index: str | None
+    slow: bool
+
+
+class Completed(NamedTuple):
+    """Pod that has succeeded: only what it completes is counted."""
+
+    completion: str
+
+
+CountedPod: TypeAlias = CountedFields | Completed
 
 
 @attrs.frozen
@@ -63,6 +96,11 @@ class CountedJob(NamedTuple):
     spares: int | None = None
     number: int = 0  # its index in its ReplicatedJob
     working: int = 0  # Jobs of the ReplicatedJob with seats, 0 if all have
+
+    @property
+    def seating(self) -> tuple[int, int | None, int, int]:
+        """Everything that decides who of its pods has a seat."""
+        return self.seats, self.spares, self.number, self.working
 
     def uncounted(self, completions: Iterable[str]) -> int:
         """Return how many completions the Job's status does not include yet."""
@@ -101,7 +139,7 @@ class Counts:
     progress: tuple[int, int] = (0, -1)
     invalid: dict[str, InvalidEpoch] = attrs.field(factory=dict)
 
-    def count(self, pod: LivePod, number: int) -> None:
+    def count(self, pod: CountedFields, number: int) -> None:
         """Count one more pod, or one less."""
         text, progress, is_attempt, restarts, leaving, name, uid, _, _, slow = pod
         epoch = parse_report(text, is_attempt)
@@ -161,28 +199,28 @@ class JobCounts(Counts):
     """Number of succeeded pods, by what they complete."""
     members: dict[str, int] = attrs.field(factory=dict)
     """Number of pods that have not ended, by completion index."""
-    placed: dict[str, LivePod] = attrs.field(factory=dict)
+    placed: dict[str, CountedFields] = attrs.field(factory=dict)
 
-    def doubled(self, pod: LivePod, number: int) -> int:
+    def doubled(self, pod: CountedFields, number: int) -> int:
         """Return the change of ``doubles`` by a pod that was just counted ``number`` times."""
-        index = pod[8]
+        index = pod.completion_index
         others = 0 if index is None else self.members.get(index, 0) - (1 if number > 0 else 0)
         return number if others else 0
 
     def count(self, pod: CountedPod, number: int) -> None:
         """Count one more pod, or one less; how one with a place counts depends on its Job."""
-        if len(pod) == 1:
-            add_to(self.completions, pod[0], number)
+        if isinstance(pod, Completed):
+            add_to(self.completions, pod.completion, number)
             return
-        if pod[8] is not None:
-            add_to(self.members, pod[8], number)
+        if pod.completion_index is not None:
+            add_to(self.members, pod.completion_index, number)
             self.doubles += self.doubled(pod, number)
-        if pod[7] is None:
+        if pod.place is None:
             super().count(pod, number)
         elif number > 0:
-            self.placed[pod[6]] = pod
+            self.placed[pod.uid] = pod
         else:
-            self.placed.pop(pod[6], None)
+            self.placed.pop(pod.uid, None)
 
     def seated(self, job: CountedJob) -> SeatedJob:
         """Return a Job with spares, whose pods these are; O(pods)."""
@@ -216,7 +254,7 @@ def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
         return None
     if phase == "Succeeded":
         completion = completion_of(pod)
-        return (owner, (completion,)) if completion else None
+        return (owner, Completed(completion)) if completion else None
     annotations = meta.annotations
     text = annotations.report
     restarts = max([one.times for one in status.restarts]) if status.restarts else 0
@@ -225,20 +263,40 @@ def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
     leaving = meta.deletion_timestamp is not None
     # What was said of an earlier epoch is over.
     slow = annotations.slow_patch is not None and annotations.slow_patch.split()[:1] == [text]
-    where = (place_of(pod), annotations.completion_index, slow)
-    who = (annotations.is_attempt, restarts, leaving, meta.name, meta.uid)
-    return owner, (text, annotations.progress, *who, *where)
+    return owner, CountedFields(
+        text,
+        annotations.progress,
+        annotations.is_attempt,
+        restarts,
+        leaving,
+        meta.name,
+        meta.uid,
+        place_of(pod),
+        annotations.completion_index,
+        slow,
+    )
 
 
-def move_of(before: CountedPod, after: CountedPod) -> tuple[int, int, str | None] | None:
+class Move(NamedTuple):
+    """Move of a pod from one epoch to another, and the progress that it reports there."""
+
+    left: int
+    joined: int
+    progress: str | None
+
+
+def move_of(before: CountedPod, after: CountedPod) -> Move | None:
     """Return the epochs between which a pod moves, and its progress; ``None`` for other changes.
 
     In a restart thousands of pods move: it is cheaper than to count each of them twice.
     """
-    if len(before) == 1 or len(after) == 1 or before[2:] != after[2:] or after[7] is not None:
+    if isinstance(before, Completed) or isinstance(after, Completed) or after.place is not None:
         return None
-    left, joined = parse_report(before[0], before[2]), parse_report(after[0], after[2])
-    return (left, joined, after[1]) if left > 0 and joined > 0 else None
+    if before[2:] != after[2:]:  # all but the report and the progress with it
+        return None
+    left = parse_report(before.report, before.is_attempt)
+    joined = parse_report(after.report, after.is_attempt)
+    return Move(left, joined, after.progress) if left > 0 and joined > 0 else None
 
 
 def place_of(pod: ChildPod) -> Place | None:
@@ -248,14 +306,14 @@ def place_of(pod: ChildPod) -> Place | None:
         return None
     index = parse_count(annotations.completion_index)
     where = (pod.status.pod_ip, pod.spec.node_name)
-    return None if index is None else (index, annotations.agent_state, *where)
+    return None if index is None else Place(index, annotations.agent_state, *where)
 
 
-def seat_pod(pod: LivePod) -> SeatPod:
+def seat_pod(pod: CountedFields) -> SeatPod:
     """Return a counted pod as a candidate for a seat."""
-    index, state, address, node = pod[7] or (0, "", "", "")
-    epoch = parse_report(pod[0], pod[2])
-    return SeatPod(pod[5], pod[6], index, epoch, state, pod[4], address, node)
+    index, state, address, node = pod.place or Place(0, "", "", "")
+    epoch = parse_report(pod.report, pod.is_attempt)
+    return SeatPod(pod.name, pod.uid, index, epoch, state, pod.leaving, address, node)
 
 
 def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:

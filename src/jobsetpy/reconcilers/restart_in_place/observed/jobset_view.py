@@ -33,6 +33,28 @@ class Crash(NamedTuple):
     at: tuple[datetime, ...] = ()
 
 
+class EpochSeen(NamedTuple):
+    """Epoch, and the monotonic time at which it was observed first."""
+
+    epoch: int = 0
+    at: float = 0.0
+
+
+class Arrival(NamedTuple):
+    """Pod that has come to an epoch, and its node; "" if unknown."""
+
+    epoch: int = 0
+    pod: str = ""
+    node: str = ""
+
+
+class FirstOfRun(NamedTuple):
+    """First progress in the previous run, as pods have reported it with an epoch."""
+
+    epoch: int
+    progress: FirstProgress
+
+
 @attrs.define
 class Observations:
     """Events of an attempt's pods since the last decision on its epochs.
@@ -41,7 +63,7 @@ class Observations:
         failures: the first few changes of pods that may mean a failure, all of one epoch.
         remade: name of a Job that is deleted to be recreated on request, or "".
         invalid: number of pods with an invalid annotation that have appeared.
-        opened: the newest epoch that a pod has reached, and when the first one did.
+        newest_epoch_seen: the newest epoch that a pod has reached, and when the first one did.
         single: the latest epoch that all pods were at, and the time since then.
         opener: the newest epoch, and name and node of the first pod that has reached it.
         latest: the same for the last pod so far.
@@ -54,16 +76,16 @@ class Observations:
     failures: tuple[Failure, ...] = ()
     remade: str = ""
     invalid: int = 0
-    opened: tuple[int, float] = (0, 0.0)
-    single: tuple[int, float] = (0, 0.0)
-    opener: tuple[int, str, str] = (0, "", "")
-    latest: tuple[int, str, str] = (0, "", "")
+    newest_epoch_seen: EpochSeen = attrs.field(factory=EpochSeen)
+    single: EpochSeen = attrs.field(factory=EpochSeen)
+    opener: Arrival = attrs.field(factory=Arrival)
+    latest: Arrival = attrs.field(factory=Arrival)
     reported: Cause | None = None
-    first: tuple[int, FirstProgress] | None = None
+    first: FirstOfRun | None = None
 
 
 @attrs.define(eq=False)
-class Histogram(Counts):
+class GroupCounts(Counts):
     """Counts of the pods of a JobSet's current Jobs.
 
     Args:
@@ -107,7 +129,7 @@ class ObservedEpochs:
     """
 
     jobset: JobSet
-    pods: Histogram = attrs.field(factory=Histogram)
+    pods: GroupCounts = attrs.field(factory=GroupCounts)
     notes: Observations = attrs.field(factory=Observations)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
     node_ready: Callable[[str], bool] = lambda _name: True

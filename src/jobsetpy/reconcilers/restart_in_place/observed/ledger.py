@@ -17,8 +17,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
-from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal
-from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, sign_of
+from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind
+from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, kind_of
 from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.observed.attempt_counts import Attempt
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
@@ -31,7 +31,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     read_job,
     read_pod,
 )
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, Observations
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.rules.membership import AttemptKey
@@ -124,14 +124,14 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         return job[0] if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
-        sign = sign_of(old, new)
+        sign = kind_of(old, new)
         key = None if sign is None else self.group_of_pod(old)
         if sign is None or key is None or self._is_parked(old):
             return None
         attempt, epoch = self._attempts[key], epoch_of(old)
         if epoch <= attempt.deprecated:
             return None  # it has ended, regardless of its pods
-        if sign is FailureSignal.CONTAINER_FAILED and not attempt.mark.shows_run(
+        if sign is FailureKind.CONTAINER_FAILED and not attempt.mark.shows_run(
             epoch, version_number(old.metadata.resource_version), now
         ):
             return None
@@ -191,10 +191,10 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         if known is not None:
             known.note_status(status, version, now, window_s)
 
-    def histogram(self, group: AttemptKey) -> Histogram:
+    def histogram(self, group: AttemptKey) -> GroupCounts:
         """Return the pods of the Jobs of one attempt; a live view, for immediate use.
 
         Succeeded pods are known from their Job's status, and before that from themselves
         (:mod:`reconcilers.restart_in_place.job_controller.completions`).
         """
-        return self._attempts.get(group) or Histogram()
+        return self._attempts.get(group) or GroupCounts()

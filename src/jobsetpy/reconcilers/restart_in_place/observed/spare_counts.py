@@ -9,9 +9,9 @@ import attrs
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import InPlaceRestartStatus, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
+    CountedFields,
     CountedJob,
     JobCounts,
-    LivePod,
     place_of,
 )
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job, holds_seat
@@ -47,9 +47,9 @@ class JobSeats:
         """Return 1 if its pods can take over all seats of another Job."""
         return int(not self.held and self.ready >= self.job.seats)
 
-    def parks(self, pod: LivePod) -> bool:
+    def parks(self, pod: CountedFields) -> bool:
         """Return True if a pod has no seat."""
-        return pod[7] is not None and self.parks_pod(pod[6], pod[7][0])
+        return pod.place is not None and self.parks_pod(pod.uid, pod.place.pod_index)
 
     def parks_pod(self, uid: str, index: int) -> bool:
         """Return True if the pod with a UID and a completion index has no seat."""
@@ -126,7 +126,7 @@ class Spares:
         place, seats = place_of(pod), self.seats.get(job.name)
         if place is None or seats is None:
             return False
-        return seats.parks_pod(pod.metadata.uid, place[0])
+        return seats.parks_pod(pod.metadata.uid, place.pod_index)
 
     def put(self, job: CountedJob) -> None:
         """Add a Job, without its pods."""

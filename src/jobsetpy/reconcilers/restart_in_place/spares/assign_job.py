@@ -177,7 +177,7 @@ class Seating:
 
 
 @attrs.frozen
-class Round:
+class SeatingRequest:
     """Assignment that is to be made.
 
     Args:
@@ -219,24 +219,24 @@ def uid_digest(uid: str) -> int:
     return crc32(uid.encode()) & keys.INT32_MAX
 
 
-def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
+def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], request: SeatingRequest) -> Seating:
     """Assign the seats of one Job to its pods; O(pods)."""
-    entries = _entries(job, taken, now)
-    holders, lost, done = _present_holders(job, entries, now)
+    entries = _entries(job, taken, request)
+    holders, lost, done = _present_holders(job, entries, request)
     seated = {pod.uid for pod in holders.values()}
-    free = [pod for pod in job.pods if now.has(pod) and pod.uid not in seated]
+    free = [pod for pod in job.pods if request.has(pod) and pod.uid not in seated]
     swaps, wait_s = [], 0.0
     for seat, pod in lost.items():
         if not free:
             break
-        holders[seat] = chosen = _take_best(free, seat, now)
+        holders[seat] = chosen = _take_best(free, seat, request)
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
-        wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
-    free = [pod for pod in free if pod.state == READY and not any(now.drawbacks(pod.node))]
+        wait_s = max(wait_s, call_s(pod, request) - request.waited_s)
+    free = [pod for pod in free if pod.state == READY and not any(request.drawbacks(pod.node))]
     for seat, pod in holders.items():
-        if free and pod.node in now.suspect and seat not in lost:
-            holders[seat] = chosen = _take_best(free, seat, now)
+        if free and pod.node in request.suspect and seat not in lost:
+            holders[seat] = chosen = _take_best(free, seat, request)
             swaps.append(Swap(job.name, seat, chosen, pod.name, f"node {pod.node!r} is suspect"))
     others = [_entry(job.name, seat, pod) for seat, pod in holders.items() if pod.index != seat]
     return Seating(
@@ -250,7 +250,9 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
     )
 
 
-def _entries(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> dict[int, TakenSeat]:
+def _entries(
+    job: SeatedJob, taken: Iterable[TakenSeat], request: SeatingRequest
+) -> dict[int, TakenSeat]:
     """Return the entries of a Job by seat.
 
     If no worker has run, a pod that was lost is no reason to prefer others to those with the seats'
@@ -262,7 +264,7 @@ def _entries(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> dict[int
         for one in taken
         if one.seat < job.seats
         and (
-            not now.starting
+            not request.starting
             or one.pod_uid in uids
             or job.completed(one.pod_index)
             or job.completed(one.seat)
@@ -271,7 +273,7 @@ def _entries(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> dict[int
 
 
 def _present_holders(
-    job: SeatedJob, entries: Mapping[int, TakenSeat], now: Round
+    job: SeatedJob, entries: Mapping[int, TakenSeat], request: SeatingRequest
 ) -> tuple[dict[int, SeatPod], dict[int, SeatPod | None], list[TakenSeat]]:
     """Return the holders that keep their seats, the other seats, and entries of completed ones.
 
@@ -288,7 +290,7 @@ def _present_holders(
         pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
         if job.completed(seat if entry is None else entry.pod_index):
             done += [] if entry is None else [entry]
-        elif pod is not None and now.has(pod):
+        elif pod is not None and request.has(pod):
             holders[seat] = pod
         else:
             lost[seat] = pod
@@ -310,7 +312,7 @@ def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
     )
 
 
-def _take_best(free: list[SeatPod], seat: int, now: Round) -> SeatPod:
+def _take_best(free: list[SeatPod], seat: int, request: SeatingRequest) -> SeatPod:
     """Remove and return the pod to take a seat.
 
     One on a node that is not doubtful, then on one that is not suspect, then a prepared one, then
@@ -318,23 +320,23 @@ def _take_best(free: list[SeatPod], seat: int, now: Round) -> SeatPod:
     """
 
     def rank(one: SeatPod) -> tuple[bool, bool, bool, bool, int]:
-        return *now.drawbacks(one.node), one.state != READY, one.index != seat, one.index
+        return *request.drawbacks(one.node), one.state != READY, one.index != seat, one.index
 
     chosen = min(free, key=rank)
     free.remove(chosen)
     return chosen
 
 
-def call_s(pod: SeatPod | None, now: Round) -> float:
+def call_s(pod: SeatPod | None, request: SeatingRequest) -> float:
     """Return how long a holder is waited for, in seconds; 0 for one that is gone or unfit."""
-    calls = now.calls
+    calls = request.calls
     if pod is not None and pod.is_unfit:
         return 0.0
-    if now.starting:
+    if request.starting:
         return calls.start_s
     if pod is None:
         return 0.0
-    if pod.uid in now.silent:
+    if pod.uid in request.silent:
         return calls.last_s  # cut off, its own agent kills the worker by then (``self_fence``)
     if pod.state.startswith(SAVING):
         seconds = pod.state.removeprefix(SAVING)

@@ -41,9 +41,9 @@ from jobsetpy.api.jobset import TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     JobSwap,
-    Round,
     SeatedJob,
     Seating,
+    SeatingRequest,
     assign_job,
     call_s,
 )
@@ -73,7 +73,7 @@ def taken_jobs_of(taken: Iterable[TakenJob]) -> dict[str, str]:
 def assign_seats(
     jobs: Iterable[SeatedJob],
     taken: Iterable[TakenSeat],
-    now: Round,
+    request: SeatingRequest,
     taken_jobs: Iterable[TakenJob] = (),
 ) -> Seating:
     """Assign all seats at an epoch; O(pods).
@@ -81,13 +81,15 @@ def assign_seats(
     Args:
         jobs: the Jobs of a JobSet with spares.
         taken: the assignment so far, of seats.
-        now: the assignment that is to be made; ``doubtful`` is found here.
+        request: the assignment that is to be made; ``doubtful`` is found here.
         taken_jobs: the assignment so far, of Jobs.
     """
     jobs = sorted(jobs, key=lambda job: (job.replicated_job, job.index, job.name))
-    if not now.starting:
+    if not request.starting:
         pods = (pod for job in jobs for pod in job.pods if pod.node)
-        now = attrs.evolve(now, doubtful={pod.node for pod in pods if now.is_doubtful(pod)})
+        request = attrs.evolve(
+            request, doubtful={pod.node for pod in pods if request.is_doubtful(pod)}
+        )
     groups: dict[str, list[SeatedJob]] = {}
     for job in jobs:
         groups.setdefault(f"{job.replicated_job}/" if job.working else job.name, []).append(job)
@@ -95,14 +97,14 @@ def assign_seats(
     for one in taken:
         entries.setdefault(one.job, []).append(one)
     holders = taken_jobs_of(taken_jobs)
-    seating = _assign(groups.values(), entries, holders, now)
+    seating = _assign(groups.values(), entries, holders, request)
     if len(seating.taken) <= MAX_ENTRIES and len(seating.taken_jobs) <= MAX_ENTRIES:
         return seating
     for job in (job for group in groups.values() for job in group):
-        entries[job.name] = _without_displaced(job, entries.get(job.name, ()), now)
+        entries[job.name] = _without_displaced(job, entries.get(job.name, ()), request)
     for group in groups.values():
-        holders = _without_displaced_jobs(group, holders, now)
-    home = _assign(groups.values(), entries, holders, now)
+        holders = _without_displaced_jobs(group, holders, request)
+    home = _assign(groups.values(), entries, holders, request)
     return attrs.evolve(home, wait_s=max(home.wait_s, seating.wait_s))
 
 
@@ -110,9 +112,9 @@ def _assign(
     groups: Iterable[Sequence[SeatedJob]],
     taken: Mapping[str, Sequence[TakenSeat]],
     holders: Mapping[str, str],
-    now: Round,
+    request: SeatingRequest,
 ) -> Seating:
-    return _sum(_Group(group, taken, holders, now).assign() for group in groups)
+    return _sum(_Group(group, taken, holders, request).assign() for group in groups)
 
 
 def _sum(parts: Iterable[Seating]) -> Seating:
@@ -138,13 +140,13 @@ class _Group:
         jobs: the Jobs, at least one.
         taken: the assignment so far, by Job.
         holders: names of the holders of Jobs with an entry.
-        now: the assignment that is to be made.
+        request: the assignment that is to be made.
     """
 
     jobs: Sequence[SeatedJob]
     taken: Mapping[str, Sequence[TakenSeat]]
     holders: Mapping[str, str]
-    now: Round
+    request: SeatingRequest
 
     def assign(self) -> Seating:
         """Assign the seats of all Jobs."""
@@ -157,13 +159,13 @@ class _Group:
         if holder is None:
             seating = Seating(unfilled=self.jobs[0].seats)
         else:
-            seating = assign_job(holder, self.taken.get(old, ()), self.now)
+            seating = assign_job(holder, self.taken.get(old, ()), self.request)
         new = old
         if seating.unfilled and not (holder is not None and holder.begun) and self._spare_jobs:
             new, found = min(self._spare_jobs.items(), key=lambda one: self._preference(name, *one))
             del self._spare_jobs[new]
             swap = JobSwap(name, new, old, found.filled)
-            wait_s = max(0.0, self._call_s(holder) - self.now.waited_s)
+            wait_s = max(0.0, self._call_s(holder) - self.request.waited_s)
             seating = attrs.evolve(found, swaps=(), job_swaps=(swap,), wait_s=wait_s)
         entries = () if new == name else (TakenJob(job=name, holder=new),)
         return attrs.evolve(seating, taken_jobs=entries)
@@ -176,7 +178,7 @@ class _Group:
     def _spare_jobs(self) -> dict[str, Seating]:
         """Parked Jobs that can fill all seats of a Job, and how."""
         known = {
-            job.name: assign_job(job, (), self.now)
+            job.name: assign_job(job, (), self.request)
             for job in self.jobs
             if not holds_job(job.name, job.index, job.working, self.holders) and not job.begun
         }
@@ -184,14 +186,14 @@ class _Group:
 
     def _preference(self, name: str, spare: str, seating: Seating) -> tuple[bool, bool, bool, str]:
         """Return the order of spare Jobs: doubtful and unprepared ones last, own index first."""
-        doubtful = any(pod.node in self.now.doubtful for pod in self._by_name[spare].pods)
+        doubtful = any(pod.node in self.request.doubtful for pod in self._by_name[spare].pods)
         return doubtful, seating.ready < seating.filled, spare != name, spare
 
     def _call_s(self, holder: SeatedJob | None) -> float:
         """Return how long a Job is waited for: its spares may come, its workers may save."""
         missing = () if holder is None else holder.pods
-        times = (call_s(pod, self.now) for pod in missing if not self.now.has(pod))
-        return max([call_s(None, self.now), *times])
+        times = (call_s(pod, self.request) for pod in missing if not self.request.has(pod))
+        return max([call_s(None, self.request), *times])
 
 
 def _names(jobs: Sequence[SeatedJob]) -> list[str]:
@@ -201,19 +203,21 @@ def _names(jobs: Sequence[SeatedJob]) -> list[str]:
     return [f"{stem}-{index}" for index in range(first.working)] or [first.name]
 
 
-def _without_displaced(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> list[TakenSeat]:
+def _without_displaced(
+    job: SeatedJob, taken: Iterable[TakenSeat], request: SeatingRequest
+) -> list[TakenSeat]:
     """Return the entries of a Job without those of pods that can have the seats of their indexes.
 
     Once an index has succeeded its seats stay as they are, since the list says whose work that was.
     """
     if job.begun:
         return list(taken)
-    own = {pod.index for pod in job.pods if now.has(pod) and pod.index < job.seats}
+    own = {pod.index for pod in job.pods if request.has(pod) and pod.index < job.seats}
     return [one for one in taken if one.seat not in own and one.pod_index not in own]
 
 
 def _without_displaced_jobs(
-    jobs: Sequence[SeatedJob], holders: Mapping[str, str], now: Round
+    jobs: Sequence[SeatedJob], holders: Mapping[str, str], request: SeatingRequest
 ) -> dict[str, str]:
     """Return the same for the entries of Jobs."""
     names = set(_names(jobs))
@@ -221,7 +225,7 @@ def _without_displaced_jobs(
     own = {
         job.name
         for job in jobs
-        if job.name in names and not assign_job(job, (), now).unfilled
+        if job.name in names and not assign_job(job, (), request).unfilled
     }  # fmt: skip
     return {
         job: holder

@@ -25,7 +25,7 @@ MAX_NAMED: Final = 10
 
 
 @attrs.frozen
-class Laggards:
+class MissingPods:
     """Pods that a restart group waits for, or that are missing from it.
 
     Args:
@@ -41,14 +41,14 @@ Delay: TypeAlias = Callable[[Job], str]
 """Function that returns why the Job controller does not replace a Job's pods yet; or ""."""
 
 
-def laggards(
+def describe_behind(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
     epoch: int,
     after_s: float,
     delay: Delay = lambda _job: "",
-) -> Laggards:
+) -> MissingPods:
     """Describe the pods that the barrier of ``epoch`` waits for; O(Jobs + pods).
 
     Args:
@@ -65,16 +65,16 @@ def laggards(
         f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
         f"more than {after_s:g} s"
     )
-    return Laggards(missing, f"{message}: {details}" if details else message)
+    return MissingPods(missing, f"{message}: {details}" if details else message)
 
 
-def absentees(
+def describe_missing(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
     since: str,
     delay: Delay = lambda _job: "",
-) -> Laggards:
+) -> MissingPods:
     """Describe the pods that are missing from a running restart group; O(Jobs + pods).
 
     Pods of a Job that is about to end are not missing: the failure policy decides what follows.
@@ -90,7 +90,7 @@ def absentees(
     epoch = jobset.status.synced_epoch
     missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
     message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
-    return Laggards(missing, f"{message}: {details}")
+    return MissingPods(missing, f"{message}: {details}")
 
 
 def _stays_failed(jobset: JobSet, job: Job) -> bool:

@@ -20,13 +20,18 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
 from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import reports_attempts, with_attempts
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import suspicion
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, RunSoFar
 from jobsetpy.reconcilers.restart_in_place.history.restart import Restart
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
+    Arrival,
+    GroupCounts,
+    ObservedEpochs,
+)
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import Pace
+from jobsetpy.reconcilers.rules.in_place_record import Renewal
 from jobsetpy.reconcilers.rules.plan import StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
@@ -88,16 +93,16 @@ RECREATE: Final = "Recreate"
 """Value of the annotation ``in-place-restart-after-success`` that is not the default."""
 
 
-def is_recreated(jobset: JobSet, charge: EpochCharge, pods: Histogram) -> bool:
+def is_recreated(jobset: JobSet, charge: EpochCharge, pods: GroupCounts) -> bool:
     """Return True if all Jobs are recreated instead, since a pod has succeeded."""
-    if not pods.succeeded or charge.renewed not in {"", "remade"}:
+    if not pods.succeeded or charge.renewal not in {Renewal.NONE, Renewal.UNCOUNTED}:
         return False
     return jobset.metadata.annotations.get(keys.AFTER_SUCCESS_ANNOTATION) == RECREATE
 
 
 def recreation(observed: ObservedEpochs, begun: Restart, pace: Pace, now: Now) -> StatusChange:
     """Recreate all Jobs: pods that have succeeded do not restart in place."""
-    count, counted = observed.pods.succeeded, begun.charge.restarts
+    count, counted = observed.pods.succeeded, begun.charge.is_in_place_restart
     draft = StatusDraft(observed.jobset.status, now.wall)
     draft.restart_all(counts_towards_max=counted)
     draft.record(
@@ -131,7 +136,7 @@ def _write_history(draft: StatusDraft, known: Restart | None, measured: Measured
         draft.evolve(restart_history=history.with_lift(old, known.epoch, lift_s))
     if ended is not None:
         is_open = history.is_open(draft.status.restart_history)
-        begun = ended if ended.charge.restarts and not is_open else None
+        begun = ended if ended.charge.is_in_place_restart and not is_open else None
     if begun is not None:
         _begin(draft, begun, now)
     if ended is not None:
@@ -140,7 +145,7 @@ def _write_history(draft: StatusDraft, known: Restart | None, measured: Measured
 
 def _begin(draft: StatusDraft, restart: Restart, now: Now) -> None:
     """Record a restart, unless it does not count because it is part of a restart of Jobs."""
-    known, counted = draft.status.restart_history, restart.charge.restarts
+    known, counted = draft.status.restart_history, restart.charge.is_in_place_restart
     if not counted and history.is_open(known) and known[-1].kind != history.IN_PLACE:
         return
     before = max(0.0, now.monotonic - restart.times.began)
@@ -165,29 +170,28 @@ def _end(draft: StatusDraft, restart: Restart) -> None:
     if "deprecate" in phases:
         details["deprecation_millis"] = history.millis(phases["deprecate"])
         details["gathering_millis"] = history.millis(phases["gather"])
-    pod, node = restart.last
-    if pod or node:
-        details.update(last_pod=pod, last_node=node)
+    if restart.last.pod:
+        details.update(last_pod=restart.last.pod, last_node=restart.last.node)
     draft.end_restart(**details)
 
 
 def _cause(restart: Restart) -> RestartCause:
-    if restart.charge.renewed == "resized":
+    if restart.charge.renewal is Renewal.RESIZED:
         return RestartCause(reason=keys.IN_PLACE_GROUP_RESIZED_REASON)
     return cause_of(restart.cause, restart.first)
 
 
-def cause_of(cause: Cause | None, first: tuple[str, str] = ("", "")) -> RestartCause:
-    """Return a cause as it is stored; without one, the first pod (name, node) that restarted."""
+def cause_of(cause: Cause | None, first: Arrival) -> RestartCause:
+    """Return a cause as it is stored; without one, the first pod that restarted."""
     if cause is None:
-        return RestartCause(reason=keys.POD_RESTARTED_REASON, pod=first[0], node=first[1])
-    if cause.sign is None:
+        return RestartCause(reason=keys.POD_RESTARTED_REASON, pod=first.pod, node=first.node)
+    if cause.kind is None:
         return RestartCause(reason=cause.condition_reason, job=cause.name)
     container = cause.container
     texts = [cause.reason, "" if container is None else container.reason]
     return RestartCause(
         reason=cause.condition_reason,
-        pod="" if cause.sign is FailureSignal.PODS_MISSING else cause.name,
+        pod="" if cause.kind is FailureKind.PODS_MISSING else cause.name,
         node=cause.node,
         container="" if container is None else container.name,
         exit_code=None if container is None else container.exit_code,

@@ -13,17 +13,20 @@ from jobsetpy.api.meta import condition_true
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import group_size, live_pods
-from jobsetpy.reconcilers.restart_in_place.epochs.budget import missing_pods_failure, renewed
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import (
+    missing_pods_failure,
+    renewal_of_group,
+)
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Fail
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import (
     Delay,
-    Laggards,
-    absentees,
-    laggards,
+    MissingPods,
+    describe_behind,
+    describe_missing,
 )
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
@@ -118,7 +121,7 @@ def _report_pods(
     """Check which pods block the barrier, and report them unless already reported."""
     jobset, at = observed.jobset, now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
-    found = laggards(jobset, *members, epoch, after_s, _delay_of(observed, now))
+    found = describe_behind(jobset, *members, epoch, after_s, _delay_of(observed, now))
     # The longer nothing happens, the less often all pods are checked.
     waited = at - (at if waiting.since is None else waiting.since)
     waiting = attrs.evolve(
@@ -170,13 +173,13 @@ def reports_slowness(jobset: JobSet) -> bool:
 # ---- running groups ------------------------------------------------------------------------------
 
 
-def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
+def has_missing_pods(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if workers run without their whole group, though it was not resized."""
     if is_waiting(jobset.status, pods.epochs):
         return False
     expected = group_size(jobset, pods)
     present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
-    return present < expected - pods.succeeded and not renewed(jobset, expected)
+    return present < expected - pods.succeeded and not renewal_of_group(jobset, expected)
 
 
 def missing_cause(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Cause | None:
@@ -187,7 +190,7 @@ def missing_cause(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Cause
     if not found.missing:
         return None
     epoch = observed.jobset.status.synced_epoch
-    return Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
+    return Cause(epoch, FailureKind.PODS_MISSING, "", reason=found.message)
 
 
 def failure_of_missing(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Fail | None:
@@ -241,12 +244,12 @@ def _patience(observed: ObservedEpochs) -> float:
     return observed.missing_after_s + observed.stalled_after_s
 
 
-def _absent(observed: ObservedEpochs, since: str, now: Now) -> Laggards:
+def _absent(observed: ObservedEpochs, since: str, now: Now) -> MissingPods:
     jobs, pods = observed.members()
-    return absentees(observed.jobset, jobs, pods, since, _delay_of(observed, now))
+    return describe_missing(observed.jobset, jobs, pods, since, _delay_of(observed, now))
 
 
-def plan_complete(jobset: JobSet, pods: Histogram, waiting: Waiting, now: Now) -> Step:
+def plan_complete(jobset: JobSet, pods: GroupCounts, waiting: Waiting, now: Now) -> Step:
     """Plan for a running group that is complete, or will be: at most the API server is slow."""
     if pods.slow:
         # No number: each pod that is confirmed would cost a write to a server that is slow.

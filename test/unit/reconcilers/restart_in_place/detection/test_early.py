@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import (
@@ -83,7 +83,7 @@ class TestCause:
         """Observations of a suspended JobSet do not count when it is resumed."""
         away = plan_epochs(observed(jobset(suspend=True), {1: 4}), EpochState(), at(0))
         back = plan_epochs(
-            observed(jobset(), Histogram({}), notes=Observations((gone(),))), away.memory, at(9)
+            observed(jobset(), GroupCounts({}), notes=Observations((gone(),))), away.memory, at(9)
         )
 
         assert away.memory.left

@@ -16,9 +16,10 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     decide_epochs,
     needs_decision,
 )
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, Histogram
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, GroupCounts
 from jobsetpy.reconcilers.rules.backoff import Pace
+from jobsetpy.reconcilers.rules.in_place_record import Renewal
 from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import epochs_of
@@ -51,22 +52,22 @@ def jobset(synced=1, deprecated=0, *, record=None, pods=4, max_restarts=10, **st
 
 # JobSet, newest epoch, expected pods, reason why the epoch does not count, restarts spent
 ACCOUNTS = {
-    "the first run": (jobset(0, 0), 1, 4, "", 0),
-    "no restart since": (jobset(3, 2), 3, 4, "", 2),
-    "a restart": (jobset(3, 2), 4, 4, "", 3),
+    "the first run": (jobset(0, 0), 1, 4, Renewal.NONE, 0),
+    "no restart since": (jobset(3, 2), 3, 4, Renewal.NONE, 2),
+    "a restart": (jobset(3, 2), 4, 4, Renewal.NONE, 3),
     "all Jobs were recreated": (
         jobset(3, 2, restarts=1, restartsCountTowardsMax=1),
         4,
         4,
-        "recreated",
+        Renewal.RECREATED,
         3,
     ),
-    "by a rule that ignores the maximum": (jobset(3, 2, restarts=1), 4, 4, "recreated", 2),
+    "by a rule that ignores the maximum": (jobset(3, 2, restarts=1), 4, 4, Renewal.RECREATED, 2),
     "they were recreated before": (
         jobset(3, 2, restarts=1, record={"allJobsRestartsAtSync": 1, "uncountedEpochs": 1}),
         4,
         4,
-        "",
+        Renewal.NONE,
         2,
     ),
     "a single Job was recreated": (
@@ -77,32 +78,38 @@ ACCOUNTS = {
         ),
         2,
         4,
-        "recreated",
+        Renewal.RECREATED,
         1,
     ),
     "twice before the barrier lifted": (
         jobset(1, 1, restarts=2, restartsCountTowardsMax=2),
         2,
         4,
-        "recreated",
+        Renewal.RECREATED,
         2,
     ),
-    "the JobSet was resumed": (jobset(3, 2, **resumed(T1)), 4, 4, "resumed", 2),
-    "it was resumed before": (jobset(3, 2, record={"resumeTime": T1}, **resumed(T1)), 4, 4, "", 3),
+    "the JobSet was resumed": (jobset(3, 2, **resumed(T1)), 4, 4, Renewal.RESUMED, 2),
+    "it was resumed before": (
+        jobset(3, 2, record={"resumeTime": T1}, **resumed(T1)),
+        4,
+        4,
+        Renewal.NONE,
+        3,
+    ),
     "it was resumed again": (
         jobset(3, 2, record={"resumeTime": T1, "uncountedEpochs": 1}, **resumed(T2)),
         4,
         4,
-        "resumed",
+        Renewal.RESUMED,
         1,
     ),
-    "it was resized": (jobset(3, 2), 4, 6, "resized", 2),
-    "no record yet": (jobset(3, 2, record={"pods": 0}), 4, 6, "", 3),
+    "it was resized": (jobset(3, 2), 4, 6, Renewal.RESIZED, 2),
+    "no record yet": (jobset(3, 2, record={"pods": 0}), 4, 6, Renewal.NONE, 3),
     "decided earlier": (
         jobset(3, 3, record={"lastUncountedEpoch": 4, "uncountedEpochs": 1}),
         4,
         4,
-        "remade",
+        Renewal.UNCOUNTED,
         2,
     ),
 }
@@ -111,10 +118,10 @@ ACCOUNTS = {
 @pytest.mark.parametrize("case", ACCOUNTS)
 def test_epoch_is_charged_or_not_when(case):
     """Each epoch after the first is a restart, unless its pods are only new ones."""
-    observed, newest, expected, renewed, spent = ACCOUNTS[case]
+    observed, newest, expected, renewal, spent = ACCOUNTS[case]
     charged = account(observed, newest, expected)
 
-    assert (charged.renewed, charged.spent) == (renewed, spent)
+    assert (charged.renewal, charged.spent) == (renewal, spent)
 
 
 def stored(observed, decision):
@@ -125,7 +132,7 @@ def stored(observed, decision):
 def decided(observed, *epochs):
     """Return the JobSet after a decision for each of these numbers of pods by epoch."""
     for pods in epochs:
-        observed = stored(observed, decide_epochs(observed, Histogram(pods)))
+        observed = stored(observed, decide_epochs(observed, GroupCounts(pods)))
     return observed
 
 
@@ -174,16 +181,16 @@ def test_failure_stays_charged_when_its_restart_is_cut_short(at, pods):
 
     assert (once.status.synced_epoch, once.status.in_place_restart.uncounted_epochs) == (2, 0)
     assert once.status.in_place_restart.restarts == 1
-    end = decide_epochs(once, Histogram({2: pods - 1, 3: 1})).failure
+    end = decide_epochs(once, GroupCounts({2: pods - 1, 3: 1})).failure
     assert end.reason == "ReachedMaxRestarts"
 
 
 def test_completion_is_not_reported_when_a_restart_is_cut_short():
     """The suspension ended it; its pods gather because of the resumption."""
-    decision = decide_epochs(resumed_in_the_middle(jobset(1, 0)), Histogram({2: 4}))
+    decision = decide_epochs(resumed_in_the_middle(jobset(1, 0)), GroupCounts({2: 4}))
 
     assert epochs_of(decision) == (2, None)
-    assert (decision.charge.restarts, decision.events) == (False, ())
+    assert (decision.charge.is_in_place_restart, decision.events) == (False, ())
 
 
 def test_recreation_replaces_a_restart_that_it_cuts_short():
@@ -197,30 +204,30 @@ def test_group_keeps_running_when_it_becomes_smaller():
     """Pods that are deleted because they are in excess restart no others."""
     observed = jobset(1, 0, pods=3)
 
-    assert decide_epochs(observed, Histogram({1: 4})) == Wait()
-    decision = decide_epochs(observed, Histogram({1: 3}))
+    assert decide_epochs(observed, GroupCounts({1: 4})) == Wait()
+    decision = decide_epochs(observed, GroupCounts({1: 3}))
     assert isinstance(decision, Record)
 
     smaller = stored(observed, decision)
-    assert decide_epochs(smaller, Histogram({1: 3})) == Wait()
+    assert decide_epochs(smaller, GroupCounts({1: 3})) == Wait()
     assert account(smaller, 2, 3).spent == 1
 
 
 def test_resize_is_reported_by_an_event():
     """Running pods restart; but it does not count as a restart of the group."""
-    decision = decide_epochs(jobset(pods=6), Histogram({1: 4, 2: 1}))
+    decision = decide_epochs(jobset(pods=6), GroupCounts({1: 4, 2: 1}))
 
     assert [event.reason for event in decision.events] == [keys.IN_PLACE_GROUP_RESIZED_REASON]
-    assert (decision.conditions, decision.charge.restarts) == ((), False)
+    assert (decision.conditions, decision.charge.is_in_place_restart) == ((), False)
 
 
-CAUSE = Cause(1, FailureSignal.POD_FAILED, "p")
+CAUSE = Cause(1, FailureKind.POD_FAILED, "p")
 
 
 class TestEarly:
     def test_synced_epoch_is_deprecated_before_a_pod_has_come_to_the_next_one(self):
         """A condition has the reason."""
-        decision = decide_epochs(jobset(1, 0), Histogram({1: 4}), CAUSE)
+        decision = decide_epochs(jobset(1, 0), GroupCounts({1: 4}), CAUSE)
         (found,) = decision.conditions
         kind = keys.RESTARTING_IN_PLACE_CONDITION
 
@@ -232,16 +239,16 @@ class TestEarly:
 
     def test_epoch_is_deprecated_only_once(self):
         """Nothing is left to do when it is deprecated, or when the group has a later one."""
-        assert decide_epochs(jobset(1, 1), Histogram({1: 4}), CAUSE) == Wait()
-        assert decide_epochs(jobset(1, 1), Histogram({1: 2, 2: 2}), CAUSE) == Wait()
-        assert decide_epochs(jobset(2, 1), Histogram({2: 4}), CAUSE) == Wait()
+        assert decide_epochs(jobset(1, 1), GroupCounts({1: 4}), CAUSE) == Wait()
+        assert decide_epochs(jobset(1, 1), GroupCounts({1: 2, 2: 2}), CAUSE) == Wait()
+        assert decide_epochs(jobset(2, 1), GroupCounts({2: 4}), CAUSE) == Wait()
 
     def test_jobset_without_restarts_left_fails_only_when_an_agent_reports(self):
         """An early sign does not end it."""
         observed = jobset(1, 0, max_restarts=0)
 
-        assert decide_epochs(observed, Histogram({1: 4}), CAUSE) == Wait()
-        assert isinstance(decide_epochs(observed, Histogram({1: 3, 2: 1}), CAUSE), Fail)
+        assert decide_epochs(observed, GroupCounts({1: 4}), CAUSE) == Wait()
+        assert isinstance(decide_epochs(observed, GroupCounts({1: 3, 2: 1}), CAUSE), Fail)
 
 
 # JobSet, epochs, worst crashes by container, whether the JobSet fails, with at most two restarts
@@ -280,7 +287,7 @@ def crashes(counts):
 def test_crashes_before_the_barrier_end_the_jobset_or_not_when_they_are_of(case):
     """A container that keeps failing does not block its group forever."""
     observed, epochs, counts, expected = CRASHES[case]
-    pods = Histogram(epochs, crashes=crashes(counts))
+    pods = GroupCounts(epochs, crashes=crashes(counts))
     decision = decide_epochs(observed, pods)
 
     assert isinstance(decision, Fail) is expected
@@ -290,7 +297,7 @@ def test_crashes_before_the_barrier_end_the_jobset_or_not_when_they_are_of(case)
 def test_crashes_are_stored_for_the_next_manager():
     """Once for each that is worse than those before, until the barrier lifts."""
     observed = jobset(2, 2, max_restarts=5)
-    pods = Histogram({3: 2, 2: 2}, crashes=crashes({"worker": 2}))
+    pods = GroupCounts({3: 2, 2: 2}, crashes=crashes({"worker": 2}))
     after = stored(observed, decide_epochs(observed, pods))
     record = after.status.in_place_restart
 
@@ -304,7 +311,7 @@ def test_crashes_are_stored_for_the_next_manager():
 def crashed(*minutes):
     """Return crashes of one container, given by their ages in minutes."""
     at = tuple(NOW - timedelta(minutes=ago) for ago in minutes)
-    return Histogram({3: 2, 2: 2}, crashes={("a", "worker"): Crash(len(at), "p", "worker", at)})
+    return GroupCounts({3: 2, 2: 2}, crashes={("a", "worker"): Crash(len(at), "p", "worker", at)})
 
 
 def test_only_crashes_within_the_window_end_the_jobset():
@@ -327,6 +334,6 @@ def test_only_crashes_within_the_window_end_the_jobset():
 
 def test_restart_counts_are_stored_by_the_first_write_of_a_restart():
     """Later restarts of containers are counted from there, also by the next manager."""
-    decision = decide_epochs(jobset(1, 0), Histogram({1: 3, 2: 1}, restarts={2: 3, 5: 1}))
+    decision = decide_epochs(jobset(1, 0), GroupCounts({1: 3, 2: 1}, restarts={2: 3, 5: 1}))
 
     assert decision.record.container_restarts == 5

@@ -16,7 +16,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     Wait,
     decide_epochs,
 )
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from support.jobsets import decoded, jobset_json, replicated_job
 from support.restarts import epoch_plans
@@ -51,7 +51,7 @@ CASES = {
 def test_epochs_are_decided_when(case):
     """Synced when all are at one epoch, otherwise everything before the newest is deprecated."""
     (synced, deprecated), epochs, succeeded, expected = CASES[case]
-    decision = decide_epochs(jobset(synced, deprecated), Histogram(epochs, succeeded=succeeded))
+    decision = decide_epochs(jobset(synced, deprecated), GroupCounts(epochs, succeeded=succeeded))
 
     assert epochs_of(decision) == expected
     assert (decision == Wait()) is (expected == (None, None))
@@ -60,7 +60,7 @@ def test_epochs_are_decided_when(case):
 @pytest.mark.parametrize("synced", [0, 5])
 def test_epoch_is_not_reported_when_it_had_no_workers(synced):
     """Before the first start, and where all have run at a later one, nothing is restarted."""
-    decision = decide_epochs(jobset(synced), Histogram({1: 3, 2: 1}))
+    decision = decide_epochs(jobset(synced), GroupCounts({1: 3, 2: 1}))
 
     assert decision == Deprecate(epoch=1)
 
@@ -87,7 +87,7 @@ def test_budget_ends_the_jobset_or_not_when(case):
     """The JobSet fails when its restarts that count are more than maxRestarts."""
     maximum, newest, status, expected = BUDGET[case]
     observed = jobset(newest - 1, 0, max_restarts=maximum, status=status)
-    decision = decide_epochs(observed, Histogram({newest: 4}))
+    decision = decide_epochs(observed, GroupCounts({newest: 4}))
 
     reason = decision.failure.reason if isinstance(decision, Fail) else None
     assert reason == (keys.REACHED_MAX_RESTARTS_REASON if expected else None)
@@ -110,7 +110,7 @@ def test_jobset_takes_no_part_when(case):
     observed = jobset(**EXCLUDED[case])
 
     assert not takes_part(observed)
-    assert decide_epochs(observed, Histogram({1: 3, 9: 1})) == Wait()
+    assert decide_epochs(observed, GroupCounts({1: 3, 9: 1})) == Wait()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_expected_pods_are_replicas_times_parallelism():
 def test_barrier_lifts_when_a_job_has_fewer_completions_than_parallel_pods():
     """The Job controller creates no more pods than completions, so the group has no more either."""
     items = [replicated_job("a", 2, parallelism=4, job_spec={"completions": 3})]
-    decision = decide_epochs(jobset(0, items=items), Histogram({1: 6}))
+    decision = decide_epochs(jobset(0, items=items), GroupCounts({1: 6}))
 
     assert epochs_of(decision) == (1, None)
 
@@ -152,7 +152,7 @@ def test_barrier_lifts_when_a_job_has_fewer_completions_than_parallel_pods():
 class TestEvents:
     def events(self, synced, deprecated, epochs, **status):
         """Return reasons and messages of the events."""
-        decision = decide_epochs(jobset(synced, deprecated, status=status), Histogram(epochs))
+        decision = decide_epochs(jobset(synced, deprecated, status=status), GroupCounts(epochs))
         return [(event.reason, event.message) for event in decision.events]
 
     def test_first_start_is_not_reported(self):

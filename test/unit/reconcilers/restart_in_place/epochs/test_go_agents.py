@@ -14,7 +14,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import (
     managed_by_go_controller,
     with_attempts,
 )
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
@@ -35,7 +35,7 @@ def jobset(current=None, previous=None, *, max_restarts=3, notes=None, spec=None
 
 def pods(epochs, **more):
     """Return numbers of pods by epoch, all with the Go project's agents."""
-    return Histogram(epochs, attempts=sum(epochs.values()), **more)
+    return GroupCounts(epochs, attempts=sum(epochs.values()), **more)
 
 
 def planned(of, counts, memory=None, *, seconds=0.0, **more):
@@ -158,7 +158,7 @@ class TestTakingOver:
     )
     def test_state_is_not_adopted_when_there_is_none_to_continue(self, of):
         """Nothing is written."""
-        assert adopt_go_controller_state(of, Histogram({1: 4})) is None
+        assert adopt_go_controller_state(of, GroupCounts({1: 4})) is None
 
 
 class TestWrites:
@@ -177,13 +177,13 @@ class TestWrites:
 
     def test_attempts_are_not_written_when_all_agents_are_ours(self):
         """They would only confuse users."""
-        assert numbers(planned(jobset(), Histogram({1: 4}))) == {"syncedEpoch": 1}
+        assert numbers(planned(jobset(), GroupCounts({1: 4}))) == {"syncedEpoch": 1}
 
     def test_attempts_are_kept_when_no_pod_has_reported_again(self):
         """Once written they are updated with the epochs."""
         of = jobset(0, None, syncedEpoch=1)
-        assert epochs_of(decide_epochs(of, Histogram({2: 4}))) == (2, None)
-        assert numbers(planned(of, Histogram({2: 4})))["currentInPlaceRestartAttempt"] == 1
+        assert epochs_of(decide_epochs(of, GroupCounts({2: 4}))) == (2, None)
+        assert numbers(planned(of, GroupCounts({2: 4})))["currentInPlaceRestartAttempt"] == 1
 
 
 class TestBypass:
@@ -192,7 +192,7 @@ class TestBypass:
     def test_no_pod_is_awaited_when_agents_have_no_barrier(self):
         """Neither before a first report nor after restarts."""
         for of, counts in (
-            (jobset(notes=self.ON), Histogram()),
+            (jobset(notes=self.ON), GroupCounts()),
             (jobset(1, 0, syncedEpoch=2, deprecatedEpoch=1, notes=self.ON), pods({2: 3})),
         ):
             assert managed_by_go_controller(of, counts)
@@ -202,7 +202,7 @@ class TestBypass:
 
     def test_barrier_of_our_agents_lifts_as_usual(self):
         """They do not know the annotation."""
-        assert numbers(planned(jobset(notes=self.ON), Histogram({1: 4}))) == {"syncedEpoch": 1}
+        assert numbers(planned(jobset(notes=self.ON), GroupCounts({1: 4}))) == {"syncedEpoch": 1}
 
 
 def numbers(plan):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import at, jobset, observed
@@ -12,7 +12,7 @@ from support.restarts.epoch_plans import at, jobset, observed
 class TestUnusableAnnotations:
     def seen(self, invalid, appeared):
         """Return the input of a plan with invalid annotations, and the number of all so far."""
-        pods = Histogram({1: 2}, invalid=invalid)
+        pods = GroupCounts({1: 2}, invalid=invalid)
         return observed(jobset(), pods, notes=Observations(invalid=appeared))
 
     def test_each_is_reported_once_while_it_exists(self):

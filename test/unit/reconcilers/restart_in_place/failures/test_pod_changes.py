@@ -7,12 +7,12 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.restart_in_place.detection.early import judge
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import (
     STATUS_LAG_S,
     Failure,
     SyncedMark,
-    sign_of,
+    kind_of,
 )
 from support.jobsets import decoded, replicated_job
 from support.restarts import epoch_plans
@@ -47,7 +47,7 @@ UP = container(running=True)
 DOWN = container(exit_code=7)
 
 SIGNS = {
-    "a worker fails": (pod(UP), pod(DOWN), FailureSignal.CONTAINER_FAILED),
+    "a worker fails": (pod(UP), pod(DOWN), FailureKind.CONTAINER_FAILED),
     "a worker is done": (pod(UP), pod(container(exit_code=0)), None),
     "a worker is stopped by a restart that is known": (
         pod(UP),
@@ -59,20 +59,20 @@ SIGNS = {
     "another one keeps running": (
         pod(UP, container("b", running=True)),
         pod(UP, container("b", exit_code=1)),
-        FailureSignal.CONTAINER_FAILED,
+        FailureKind.CONTAINER_FAILED,
     ),
     "the failure is an earlier one": (
         pod(DOWN, container("b", running=True)),
         pod(DOWN, container("b", running=True)),
         None,
     ),
-    "the pod fails": (pod(UP), pod(DOWN, phase="Failed"), FailureSignal.POD_FAILED),
-    "the pod fails without a reason": (pod(UP), pod(phase="Failed"), FailureSignal.POD_FAILED),
+    "the pod fails": (pod(UP), pod(DOWN, phase="Failed"), FailureKind.POD_FAILED),
+    "the pod fails without a reason": (pod(UP), pod(phase="Failed"), FailureKind.POD_FAILED),
     "the pod had failed before": (pod(phase="Failed"), pod(phase="Failed"), None),
     "the pod succeeds": (pod(UP), pod(container(exit_code=0), phase="Succeeded"), None),
     "one of two succeeds, the other failed": (pod(UP), pod(DOWN, phase="Succeeded"), None),
-    "the pod is being deleted": (pod(UP), pod(UP, deleted=True), FailureSignal.POD_DELETED),
-    "the pod is gone": (pod(UP), None, FailureSignal.POD_DELETED),
+    "the pod is being deleted": (pod(UP), pod(UP, deleted=True), FailureKind.POD_DELETED),
+    "the pod is gone": (pod(UP), None, FailureKind.POD_DELETED),
     "the failed pod is gone": (pod(phase="Failed"), None, None),
     "the succeeded pod is gone": (pod(phase="Succeeded"), None, None),
     "the pod that was being deleted is gone": (pod(UP, deleted=True), None, None),
@@ -90,7 +90,7 @@ def test_change_is_a_sign_of_a_failure_or_not_when(case):
     """Only a change from running to failed, of a pod that stays at its epoch, is a sign."""
     old, new, expected = SIGNS[case]
 
-    assert sign_of(old, new) is expected
+    assert kind_of(old, new) is expected
 
 
 def jobset(*containers, template=None, restart_policy="Never", parallelism=2):
@@ -112,7 +112,7 @@ def job_with(condition):
 
 def verdict(observed, old, new, of_job=None):
     """Return the cause of a restart that a change is, or ``None``."""
-    sign = sign_of(old, new)
+    sign = kind_of(old, new)
     assert sign is not None
     return judge(observed, of_job or job(), Failure(sign, 1, old, new, 0.0))
 
@@ -246,7 +246,7 @@ def test_cause_names_pod_container_exit_code_and_reason():
     assert str(recreated) == "job 'j' is recreated"
     assert recreated.condition_reason == keys.JOB_REMADE_REASON
 
-    everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureSignal, None)]
+    everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureKind, None)]
     assert len(set(everything)) == len(everything)
 
 

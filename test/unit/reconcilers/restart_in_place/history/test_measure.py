@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Observations
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import EpochSeen, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import at, jobset, observed, stored
@@ -12,9 +12,9 @@ class TestMeasures:
     def test_each_phase_of_a_restart_is_reported_once(self):
         """When it is over."""
         of = jobset()
-        notes = Observations(opened=(2, 4.0))
+        notes = Observations(newest_epoch_seen=EpochSeen(2, 4.0))
         began = plan_epochs(observed(of, {1: 3, 2: 1}, notes=notes), EpochState(), at(5))
-        notes = Observations(opened=(2, 4.0), single=(2, 7.0))
+        notes = Observations(newest_epoch_seen=EpochSeen(2, 4.0), single=EpochSeen(2, 7.0))
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
 
         assert (
@@ -28,7 +28,7 @@ class TestMeasures:
 
     def test_restart_is_counted_at_its_end_when_all_pods_come_together(self):
         """It was not visible before."""
-        notes = Observations(opened=(2, 4.0))
+        notes = Observations(newest_epoch_seen=EpochSeen(2, 4.0))
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
 
         assert plan.measured.begun is plan.measured.ended
@@ -45,5 +45,8 @@ class TestMeasures:
         """It is no restart."""
         plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
-        assert (plan.measured.begun, plan.measured.ended.charge.restarts) == (None, False)
+        assert (plan.measured.begun, plan.measured.ended.charge.is_in_place_restart) == (
+            None,
+            False,
+        )
         assert plan.status.status.restart_history == ()

@@ -465,12 +465,12 @@ class TestNotes:
         book.pod_changed(None, pod("a", 1), 1.0)
         book.pod_changed(None, pod("b", 1), 2.0)
         notes = book.notes(GROUP)
-        assert (notes.opened, notes.single) == ((1, 1.0), (1, 1.0))
+        assert (notes.newest_epoch_seen, notes.single) == ((1, 1.0), (1, 1.0))
 
         book.pod_changed(pod("a", 1), pod("a", 2), 3.0)
         book.pod_changed(pod("b", 1), pod("b", 2), 5.0)
         notes = book.notes(GROUP)
-        assert (notes.opened, notes.single) == ((2, 3.0), (2, 5.0))
+        assert (notes.newest_epoch_seen, notes.single) == ((2, 3.0), (2, 5.0))
 
     def test_invalid_annotations_are_numbered(self):
         """A reconcile finds out whether it has reported all of them."""

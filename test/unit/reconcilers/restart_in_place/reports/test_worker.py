@@ -9,9 +9,15 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.agent_reports import MAX_STEP
 from jobsetpy.api.jobset import RestartCause
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import LONGEST_REQUEST
-from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureSignal, reported_cause
-from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, sign_of
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind, reported_cause
+from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, kind_of
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
+    Arrival,
+    EpochSeen,
+    FirstOfRun,
+    GroupCounts,
+    Observations,
+)
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
@@ -45,7 +51,7 @@ def pod(name="p", epoch=1, *, cause=None, progress=None, first=None, slow=None, 
 
 def plan(of, epochs, *, memory=None, notes=None, seconds=100.0, **counts):
     """Return the plan of one reconcile."""
-    seen = observed(of, Histogram(epochs, **counts), notes=notes)
+    seen = observed(of, GroupCounts(epochs, **counts), notes=notes)
     return plan_epochs(seen, memory or EpochState(uid="js-uid"), at(seconds))
 
 
@@ -145,7 +151,7 @@ def test_last_error_line_of_a_worker_is_in_its_cause():
     cause = book.notes(GROUP).reported
 
     assert str(cause) == f"pod 'a': its worker ended with exit code 1: {words}"
-    assert cause_of(cause).message == words
+    assert cause_of(cause, Arrival()).message == words
 
 
 def test_report_is_ignored_when_it_is_invalid():
@@ -227,7 +233,7 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
 def test_cause_is_shown_as_the_supervisor_reported_it(end, step, reason, text, cause):
     """Condition, event, history and metric name the pod and the end of its worker."""
     ended = reported_cause(pod("p", 2, cause=end, progress=step), 1)
-    notes = Observations(opened=(2, 99.0), reported=ended)
+    notes = Observations(newest_epoch_seen=EpochSeen(2, 99.0), reported=ended)
     done = plan(jobset(), {1: 3, 2: 1}, notes=notes)
 
     message = f"{text}: restarting in place from epoch 1 to 2, 3 pods to follow"
@@ -250,7 +256,9 @@ def test_jobset_fails_by_a_log_rule_when_its_own_annotation_says_so(rules, rule,
     notes = {} if rules is None else {keys.LOG_RULES_ANNOTATION: rules}
     ended = reported_cause(pod("p", 2, cause=f"log-rule=1 {rule}: loss=nan"), 1)
     done = plan(
-        jobset(notes=notes), {1: 3, 2: 1}, notes=Observations(opened=(2, 9.0), reported=ended)
+        jobset(notes=notes),
+        {1: 3, 2: 1},
+        notes=Observations(newest_epoch_seen=EpochSeen(2, 9.0), reported=ended),
     )
     found = [c for c in done.status.status.conditions if c.type == keys.FAILED_CONDITION]
 
@@ -271,10 +279,12 @@ def test_report_is_not_shown_when_it_is_of_another_epoch():
 
 def test_cause_is_in_the_only_write_when_all_pods_come_together():
     """There is no other write of such a restart."""
-    done = plan(jobset(), {2: 4}, notes=Observations(opened=(2, 99.0), reported=FAILED))
+    done = plan(
+        jobset(), {2: 4}, notes=Observations(newest_epoch_seen=EpochSeen(2, 99.0), reported=FAILED)
+    )
 
     assert done.status.status.restart_history[-1].cause.exit_code == 7
-    assert done.measured.begun.cause.sign is FailureSignal.WORKER_FAILED
+    assert done.measured.begun.cause.kind is FailureKind.WORKER_FAILED
 
 
 # ---- restarts without progress -------------------------------------------------------------------
@@ -409,7 +419,7 @@ def test_condition_says_that_workers_wait_for_a_slow_server_until_none_does():
     """It follows from the pods alone, and takes one write for all; a new manager decides the same."""
 
     def needed(of, **counts):
-        return needs_plan(of, Histogram({1: 4}, **counts), EpochState())
+        return needs_plan(of, GroupCounts({1: 4}, **counts), EpochState())
 
     def stalled(of):
         (found,) = [c for c in of.status.conditions if c.type == keys.BARRIER_STALLED_CONDITION]
@@ -487,7 +497,7 @@ def plan_after_run(*, first=None, progress=(0, -1), highest=None, ended="opened"
     memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
     record = {} if highest is None else {"highestStep": highest}
     of = jobset(1, 0, inPlaceRestart=record)
-    notes = Observations(opened=(2, 160.0), first=first)
+    notes = Observations(newest_epoch_seen=EpochSeen(2, 160.0), first=first)
     if ended == "opened":
         memory = plan(of, {1: 3, 2: 1}, notes=notes, memory=memory, seconds=160.5).memory
         of = jobset(1, 1, inPlaceRestart=record)
@@ -499,13 +509,13 @@ def plan_after_run(*, first=None, progress=(0, -1), highest=None, ended="opened"
 def test_run_ends_with_the_decision_when_a_restart_is_requested():
     """No pod has come to the next epoch then."""
     memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
-    of, notes = jobset(notes={REQUEST: "now"}), Observations(opened=(1, 99.0))
+    of, notes = jobset(notes={REQUEST: "now"}), Observations(newest_epoch_seen=EpochSeen(1, 99.0))
     memory = plan(of, {1: 4}, notes=notes, memory=memory, seconds=160.0).memory
 
     assert (memory.run.ran_from, memory.run.ran_until) == (100.0, 160.0)
 
 
-RUN = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)}
+RUN = {"first": FirstOfRun(2, FirstProgress(11, 10.0)), "progress": (2, 60)}
 
 
 @pytest.mark.parametrize("ended", ["opened", "together"])
@@ -525,7 +535,9 @@ def test_time_is_accounted_by_activity(ended):
         pytest.param({"highest": 99}, (10, 50, 0), id="nothing but steps done before"),
         pytest.param({"progress": (2, 11)}, (10, 0, 50), id="one step"),
         pytest.param({"progress": (2, 11), "highest": 11}, (10, 50, 0), id="one, done before"),
-        pytest.param({"first": (2, FirstProgress(1, 99.0))}, (60, 0, 0), id="a clock that differs"),
+        pytest.param(
+            {"first": FirstOfRun(2, FirstProgress(1, 99.0))}, (60, 0, 0), id="a clock that differs"
+        ),
     ],
 )
 def test_all_of_a_run_is_accounted_for(known, expected):
@@ -619,16 +631,16 @@ def disrupted(reason, status="True", **fields):
 @pytest.mark.parametrize(
     ("after", "sign"),
     [
-        (disrupted("EvictionByEvictionAPI"), FailureSignal.POD_LEAVING),
-        (disrupted("DeletionByTaintManager", deleted=True), FailureSignal.POD_LEAVING),
-        (disrupted("PreemptionByScheduler", phase="Failed"), FailureSignal.POD_LEAVING),
-        (disrupted("NodeLost", deleted=True), FailureSignal.POD_DELETED),
-        (disrupted("TerminationByKubelet", phase="Failed"), FailureSignal.POD_LEAVING),
-        (disrupted("TerminationByKubelet", phase="Succeeded"), FailureSignal.POD_LEAVING),
-        (disrupted("DeletionByDeviceTaintManager", deleted=True), FailureSignal.POD_LEAVING),
-        (disrupted("DeletionByPodGC", deleted=True), FailureSignal.POD_DELETED),
+        (disrupted("EvictionByEvictionAPI"), FailureKind.POD_LEAVING),
+        (disrupted("DeletionByTaintManager", deleted=True), FailureKind.POD_LEAVING),
+        (disrupted("PreemptionByScheduler", phase="Failed"), FailureKind.POD_LEAVING),
+        (disrupted("NodeLost", deleted=True), FailureKind.POD_DELETED),
+        (disrupted("TerminationByKubelet", phase="Failed"), FailureKind.POD_LEAVING),
+        (disrupted("TerminationByKubelet", phase="Succeeded"), FailureKind.POD_LEAVING),
+        (disrupted("DeletionByDeviceTaintManager", deleted=True), FailureKind.POD_LEAVING),
+        (disrupted("DeletionByPodGC", deleted=True), FailureKind.POD_DELETED),
         (disrupted("EvictionByEvictionAPI", "False"), None),
-        (pod(deleted=True), FailureSignal.POD_DELETED),
+        (pod(deleted=True), FailureKind.POD_DELETED),
     ],
     ids=[
         *("eviction", "taint", "preemption", "lost node", "kubelet", "kubelet, saved"),
@@ -637,13 +649,13 @@ def disrupted(reason, status="True", **fields):
 )
 def test_notices_are_distinguished_from_failures_by_the_condition(after, sign):
     """Its reason says whether the pod was asked to leave or has failed."""
-    assert sign_of(pod(), after) is sign
+    assert kind_of(pod(), after) is sign
 
 
 def test_group_restarts_without_a_cost_when_a_pod_is_asked_to_leave():
     """All workers get their grace period immediately, before the pod is gone."""
     after = disrupted("EvictionByEvictionAPI")
-    notes = Observations((Failure(FailureSignal.POD_LEAVING, 1, pod(), after, 99.0),))
+    notes = Observations((Failure(FailureKind.POD_LEAVING, 1, pod(), after, 99.0),))
     of = jobset(max_restarts=0)
     began = plan(of, {1: 4}, notes=notes)
     message = (

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from jobsetpy.api.agent_reports import PARKED, READY, SAVING
 from jobsetpy.api.jobset import TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_seat
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Round, SeatedJob, SeatPod
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
+    SeatedJob,
+    SeatingRequest,
+    SeatPod,
+)
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import (
     MAX_ENTRIES,
     assign_seats,
@@ -20,7 +24,7 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import (
 )
 from jobsetpy.reconcilers.rules.status_draft import _json
 
-LATE = Round(2, waited_s=9.0, starting=False)
+LATE = SeatingRequest(2, waited_s=9.0, starting=False)
 """Assignment at epoch 2, long after the first sign of the restart."""
 
 
@@ -41,7 +45,7 @@ def entry(seat, holder):
 def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, **more):
     """Return the seats of one Job at epoch 2."""
     job = SeatedJob("w", seats, pods, completed.__contains__)
-    return assign_seats([job], taken, Round(2, waited_s, starting, **more))
+    return assign_seats([job], taken, SeatingRequest(2, waited_s, starting, **more))
 
 
 def holders(seating):
@@ -271,7 +275,7 @@ def job(index, *pods, seats=2, working=2, completed=()):
 def seated(*jobs, taken=(), held=(), waited_s=0.0, starting=False):
     """Return the seats of all Jobs at epoch 2."""
     entries = [TakenJob(job=f"js-w-{one}", holder=f"js-w-{other}") for one, other in held]
-    return assign_seats(jobs, taken, Round(2, waited_s, starting), entries)
+    return assign_seats(jobs, taken, SeatingRequest(2, waited_s, starting), entries)
 
 
 def held(seating):
@@ -505,7 +509,7 @@ def test_each_seat_has_one_holder_and_survivors_keep_theirs(rounds, keep):
         if not seating.complete:
             continue
         entries = taken_by_job(seating.taken).get("w", {})
-        there = {p.uid: p for p in named if Round(2, 0.0, starting=False).has(p)}
+        there = {p.uid: p for p in named if SeatingRequest(2, 0.0, starting=False).has(p)}
         found = {}
         for each in there.values():
             if holds_seat(each.uid, each.index, 3, entries):

@@ -6,7 +6,12 @@ from datetime import timedelta
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import RestartCause
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram, Observations
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
+    Arrival,
+    EpochSeen,
+    GroupCounts,
+    Observations,
+)
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from support.restarts.epoch_plans import (
@@ -24,7 +29,7 @@ from support.restarts.epoch_plans import (
 class TestMembersThatHaveSucceeded:
     """One of four pods has succeeded when another one fails."""
 
-    COUNTS = Histogram({1: 2, 2: 1}, succeeded=1)
+    COUNTS = GroupCounts({1: 2, 2: 1}, succeeded=1)
 
     def plan(self, choice=None, counts=COUNTS):
         """Return the plan for a JobSet with the user's choice."""
@@ -54,7 +59,7 @@ class TestMembersThatHaveSucceeded:
 
     def test_group_restarts_in_place_when_no_pod_has_succeeded(self):
         """The choice is about groups that cannot become complete again."""
-        status = self.plan("Recreate", Histogram({1: 3, 2: 1})).status.status
+        status = self.plan("Recreate", GroupCounts({1: 3, 2: 1})).status.status
 
         assert (status.deprecated_epoch, status.restarts) == (1, 0)
 
@@ -62,7 +67,7 @@ class TestMembersThatHaveSucceeded:
 class TestHistory:
     def test_record_has_the_observed_failure_when_all_pods_come_together(self):
         """A restart has one cause and one beginning, also if it takes a single write."""
-        notes = Observations((failure(7, at=4.0),), opened=(2, 4.5))
+        notes = Observations((failure(7, at=4.0),), newest_epoch_seen=EpochSeen(2, 4.5))
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
         (one,) = plan.status.status.restart_history
 
@@ -74,7 +79,7 @@ class TestHistory:
         """They are measured as those of any other restart."""
         of, notes = jobset(), Observations(remade="j")
         began = plan_epochs(observed(of, {1: 4}, notes=notes), EpochState(), at(5))
-        notes = Observations(opened=(2, 6.0), single=(2, 7.0))
+        notes = Observations(newest_epoch_seen=EpochSeen(2, 6.0), single=EpochSeen(2, 7.0))
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
         (one,) = ended.status.status.restart_history
 
@@ -86,7 +91,11 @@ class TestHistory:
         of = jobset()
         began = plan_epochs(observed(of, {1: 4}, notes=notes), EpochState(), at(5))
         (begun,) = began.status.status.restart_history
-        notes = Observations(opened=(2, 6.0), single=(2, 7.0), latest=(2, "q", "n2"))
+        notes = Observations(
+            newest_epoch_seen=EpochSeen(2, 6.0),
+            single=EpochSeen(2, 7.0),
+            latest=Arrival(2, "q", "n2"),
+        )
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
         (done,) = ended.status.status.restart_history
 
@@ -112,7 +121,7 @@ class TestHistory:
 
     def test_cause_is_the_first_pod_when_no_failure_was_observed(self):
         """The first one at the new epoch."""
-        notes = Observations(opened=(2, 4.0), opener=(2, "p", "n1"))
+        notes = Observations(newest_epoch_seen=EpochSeen(2, 4.0), opener=Arrival(2, "p", "n1"))
         plan = plan_epochs(observed(jobset(), {1: 3, 2: 1}, notes=notes), EpochState(), at(5))
         cause = plan.status.status.restart_history[-1].cause
 
@@ -120,7 +129,11 @@ class TestHistory:
 
     def test_restart_is_recorded_by_one_write_when_all_pods_come_together(self):
         """There is no other write."""
-        notes = Observations(opened=(2, 4.0), opener=(2, "p", "n1"), latest=(2, "q", "n2"))
+        notes = Observations(
+            newest_epoch_seen=EpochSeen(2, 4.0),
+            opener=Arrival(2, "p", "n1"),
+            latest=Arrival(2, "q", "n2"),
+        )
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
         (one,) = plan.status.status.restart_history
 
@@ -145,6 +158,6 @@ class TestHistory:
 
         assert plan.status.patch["deprecatedEpoch"] == 1
         assert plan.status.status.in_place_restart.uncounted_epochs == 1
-        assert not plan.measured.begun.charge.restarts
+        assert not plan.measured.begun.charge.is_in_place_restart
         assert (one.kind, one.counted) == ("InPlace", False)
         assert (one.cause.reason, one.cause.job) == ("JobRemade", "j")

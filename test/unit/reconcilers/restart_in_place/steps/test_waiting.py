@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Histogram
+from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
@@ -87,14 +87,14 @@ class TestMissingMembers:
         """The replacement may come in time."""
         assert self.follow(jobset(), {1: 3}, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
-    @pytest.mark.parametrize("epochs", [{1: 4}, Histogram({1: 3}, succeeded=1)])
+    @pytest.mark.parametrize("epochs", [{1: 4}, GroupCounts({1: 3}, succeeded=1)])
     def test_no_pod_is_missing_when_the_others_have_succeeded(self, epochs):
         """Nor in a complete group."""
         assert self.follow(jobset(), epochs, 100) == [(0.0, False)]
 
     def test_pod_that_is_being_deleted_is_missing(self):
         """Its node may be gone, and its object may stay for hours."""
-        pods = Histogram({1: 4}, leaving=1)
+        pods = GroupCounts({1: 4}, leaving=1)
 
         assert self.follow(jobset(), pods, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
@@ -120,8 +120,8 @@ class TestMissingMembers:
 
     def test_plan_is_needed_when_pods_begin_or_cease_to_be_missing(self):
         """In between a timer is enough."""
-        counts, known = Histogram({1: 3}), EpochState(waiting=Waiting(lacking_since=1.0))
+        counts, known = GroupCounts({1: 3}), EpochState(waiting=Waiting(lacking_since=1.0))
 
         assert needs_plan(jobset(), counts, EpochState())
         assert not needs_plan(jobset(), counts, known)
-        assert needs_plan(jobset(), Histogram({1: 4}), known)
+        assert needs_plan(jobset(), GroupCounts({1: 4}), known)
