@@ -106,7 +106,6 @@ class Api:
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self.claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
         self.deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
         self.widgets = f"/apis/contract.example.com/v1/namespaces/{namespace}/widgets"
 

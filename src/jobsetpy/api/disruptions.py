@@ -1,7 +1,7 @@
 """Interruptions of pods by Kubernetes: the one table of what each costs and how each ends a pod.
 
-Reasons of the pod condition ``DisruptionTarget`` in Kubernetes 1.34 to 1.37, and reasons of a pod's
-status that the kubelet sets. A reason that is not listed is a failure of the pod.
+Reasons of the pod condition ``DisruptionTarget`` in Kubernetes 1.34 to 1.37. A reason that is
+not listed is a failure of the pod.
 """
 
 from __future__ import annotations
@@ -10,15 +10,6 @@ from typing import Final, NamedTuple
 
 _DOCS: Final = "https://kubernetes.io/docs/concepts/"
 _CONDITIONS: Final = f"{_DOCS}workloads/pods/disruptions/#pod-disruption-conditions"
-_PRESSURE: Final = f"{_DOCS}scheduling-eviction/node-pressure-eviction/"
-_STORAGE: Final = (
-    "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/"
-    "#resource-emphemeralstorage-consumption"
-)
-_SHUTDOWN: Final = f"{_DOCS}cluster-administration/node-shutdown/#graceful-node-shutdown"
-_CRITICAL: Final = (
-    "https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"
-)
 
 TAINT: Final = "DeletionByTaintManager"
 
@@ -66,32 +57,6 @@ CONDITION_REASONS: Final[dict[str, Disruption]] = {
     ),
 }
 """Reasons of ``DisruptionTarget``."""
-
-STATUS_REASONS: Final[dict[str, Disruption]] = {
-    "Evicted": Disruption(
-        True,
-        True,
-        "without the condition, the pod has exceeded its own storage limit; with it, node pressure "
-        f"({_PRESSURE})",
-        _STORAGE,
-    ),
-    "Preempting": Disruption(
-        False, True, "room for a critical pod; always with TerminationByKubelet", _CRITICAL
-    ),
-    "Terminated": Disruption(
-        False, True, "graceful node shutdown; always with TerminationByKubelet", _SHUTDOWN
-    ),
-    "NodeShutdown": Disruption(
-        False, True, "refused by a node that shuts down: the pod never ran", _SHUTDOWN
-    ),
-    "NodeLost": Disruption(
-        True,
-        False,
-        "the node is unreachable: charged as any other lost node",
-        f"{_DOCS}architecture/nodes/",
-    ),
-}
-"""Reasons of a pod's status: for readers. The condition decides where there is one."""
 
 LEAVING_REASONS: Final = frozenset(k for k, each in CONDITION_REASONS.items() if not each.charged)
 """Reasons of the condition with which a pod leaves without being at fault."""

@@ -33,7 +33,6 @@ METHODS = {
     "json_patch": ("patch",),
     "apply": ("patch",),  # of objects that are there; see CREATES
     "apply_labels": ("patch",),
-    "apply_annotations": ("patch",),
     "replace": ("update",),
     "delete": ("delete",),
     "watch": ("watch",),

@@ -391,23 +391,9 @@ class Client:
         Raises:
             NotFoundError: the object does not exist.
         """
-        return await self._patch_metadata(cls, key, {"labels": labels}, owner, timeout_s)
-
-    async def apply_annotations(
-        self,
-        cls: type[T],
-        key: ObjectKey,
-        annotations: Mapping[str, str | None],
-        *,
-        owner: str,
-        timeout_s: float | None = None,
-    ) -> T:
-        """Set annotations, as ``apply_labels`` sets labels.
-
-        Raises:
-            NotFoundError: the object does not exist.
-        """
-        return await self._patch_metadata(cls, key, {"annotations": annotations}, owner, timeout_s)
+        body, kind = {"metadata": {"labels": labels}}, _patches.MERGE_PATCH
+        where, query = (key.namespace, key.name, None), (("fieldManager", owner),)
+        return await self._write("patch", cls, where, body, kind, timeout_s, query)
 
     async def delete(
         self,
@@ -501,19 +487,6 @@ class Client:
         if "name" not in meta:
             meta = {"name": name, **meta}
         return {"apiVersion": model.api_version, "kind": model.kind, **body, "metadata": meta}
-
-    async def _patch_metadata(
-        self,
-        cls: type[T],
-        key: ObjectKey,
-        metadata: Mapping[str, Any],
-        owner: str,
-        timeout_s: float | None,
-    ) -> T:
-        where = (key.namespace, key.name, None)
-        body = {"metadata": metadata}
-        query = (("fieldManager", owner),)
-        return await self._write("patch", cls, where, body, _patches.MERGE_PATCH, timeout_s, query)
 
     async def _write(
         self,

@@ -24,7 +24,6 @@ NAMED = {**KIND, "metadata": {"name": "a"}}
 JSON, MERGE = "application/json", "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 LABELS = {"metadata": {"labels": {"l": "v"}}}
-ANNOTATIONS = {"metadata": {"annotations": {"l": None}}}
 OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions"}
 SELECTORS = {"label_selector": "a=b", "field_selector": "x", "limit": 5, "continue_token": "t"}
 LISTED = {"resource_version": "0", "resource_version_match": "NotOlderThan"}
@@ -54,8 +53,6 @@ REQUESTS = [
      "PATCH", f"{JOBS}/a/status", {"fieldManager": "me", "force": "false"}, NAMED, APPLY),
     (lambda c: c.apply_labels(Job, KEY, {"l": "v"}, owner="me"),
      "PATCH", f"{JOBS}/a", {"fieldManager": "me"}, LABELS, MERGE),
-    (lambda c: c.apply_annotations(Job, KEY, {"l": None}, owner="me"),
-     "PATCH", f"{JOBS}/a", {"fieldManager": "me"}, ANNOTATIONS, MERGE),
     (lambda c: c.delete(Job, "n", "a"),
      "DELETE", f"{JOBS}/a", {}, OPTIONS | {"propagationPolicy": "Background"}, JSON),
     (lambda c: c.delete(Job, "n", "a", **KNOWN),

@@ -56,11 +56,6 @@ class GangRequest:
     native: Mapping[str, Any] = attrs.field(factory=dict, eq=False)
     per_job: bool = False
 
-    @property
-    def is_basic(self) -> bool:
-        """Return whether its pods are grouped but may start one by one."""
-        return "basic" in child(self.native, "schedulingPolicy")
-
 
 def requests_gangs(jobset: JobSet) -> bool:
     """Return whether a JobSet requests gangs, perhaps in an invalid way."""

@@ -31,7 +31,6 @@ _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _KEY: Final = re.compile(f"(?P<prefix>{_SUBDOMAIN}/)?(?P<name>{_NAME})")
 _LABEL_VALUE: Final = re.compile(f"({_NAME})?")
-_DATA_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _LABEL_LENGTH: Final = 63
 _PREFIX_LENGTH: Final = 253
 
@@ -123,24 +122,6 @@ def _key(field: str, key: str) -> Iterator[Cause]:
         yield bad_value(field, key, "name part must consist of alphanumeric characters, '-', '_'")
 
 
-# -- ConfigMaps ------------------------------------------------------------------------------------
-
-
-def _new_config_map(new: Json) -> Iterator[Cause]:
-    for field in ("data", "binaryData"):
-        for key in new.get(field) or {}:
-            if not _DATA_KEY.fullmatch(key):
-                yield bad_value(f"{field}[{key}]", key, "a valid config key must consist of ...")
-
-
-def _changed_config_map(old: Json, new: Json) -> Iterator[Cause]:
-    yield from _new_config_map(new)
-    if old.get("immutable"):
-        for field in ("immutable", "data", "binaryData"):
-            if old.get(field) != new.get(field):
-                yield forbidden(field, "field is immutable when `immutable` is set")
-
-
 # -- pods ------------------------------------------------------------------------------------------
 
 
@@ -193,10 +174,7 @@ def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
     if _fixed_part(before, may_change) != _fixed_part(after, may_change):
         yield forbidden(
             "spec",
-            "pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
-            " additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to"
-            " be set to 1 if it was previously negative)",
+            "pod updates may not change fields other than images, tolerations and deadlines",
         )
     gates = [gate["name"] for gate in before.get("schedulingGates") or ()]
     for gate in after.get("schedulingGates") or ():
@@ -204,32 +182,6 @@ def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
             yield forbidden(
                 "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"
             )
-
-
-# -- volume claims ---------------------------------------------------------------------------------
-
-
-def _new_claim(new: Json) -> Iterator[Cause]:
-    spec = new.get("spec") or {}
-    if not spec.get("accessModes"):
-        yield required("spec.accessModes", "at least 1 access mode is required")
-    if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
-        yield required("spec.resources[storage]")
-
-
-def _changed_claim(old: Json, new: Json) -> Iterator[Cause]:
-    before, after = copy.deepcopy(old.get("spec") or {}), copy.deepcopy(new.get("spec") or {})
-    if (old.get("status") or {}).get("phase") == "Bound":
-        for spec in (before, after):
-            (spec.get("resources") or {}).pop("requests", None)
-    if not before.get("volumeName"):
-        after.pop("volumeName", None)
-    if before != after:
-        yield forbidden(
-            "spec",
-            "spec is immutable after creation except resources.requests and"
-            " volumeAttributesClassName for bound claims",
-        )
 
 
 # -- workloads -------------------------------------------------------------------------------------
@@ -295,9 +247,7 @@ _OnCreate = Callable[[Json], Iterator[Cause]]
 _OnUpdate = Callable[[Json, Json], Iterator[Cause]]
 
 _RULES: Final[Mapping[tuple[str, str], tuple[_OnCreate, _OnUpdate]]] = {
-    ("", "ConfigMap"): (_new_config_map, _changed_config_map),
     ("", "Pod"): (_new_pod, _changed_pod),
-    ("", "PersistentVolumeClaim"): (_new_claim, _changed_claim),
     ("apps", "Deployment"): (_new_deployment, _changed_deployment),
     ("batch", "Job"): (_new_job, _changed_job),
 }
