@@ -12,6 +12,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client
+from jobsetpy.errors import ApiTimeoutError
 from support.cluster import objects
 from support.cluster.install import create_usable_namespace
 from support.cluster.json_api import send
@@ -49,12 +50,20 @@ class Tenant:
 
     async def close(self) -> None:
         """Delete objects that would disturb other tests; the rest ends with the cluster."""
-        options = {"propagationPolicy": "Background"}
-        await self.send("DELETE", JobSet.RESOURCE.path(self.namespace), options)
+        await self.until(self._delete_jobsets, "JobSets to be deleted")
         await self.until(self._empty, "JobSets to go")
         for path in reversed(self._made):
             await self.send("DELETE", path)
         await self.nodes.remove(*self._nodes)
+
+    async def _delete_jobsets(self) -> bool:
+        """Delete all; return False if so many take longer than a request may: delete the rest."""
+        options = {"propagationPolicy": "Background"}
+        try:
+            await self.send("DELETE", JobSet.RESOURCE.path(self.namespace), options)
+        except ApiTimeoutError:
+            return False
+        return True
 
     async def _names(self, cls: type[Any]) -> list[str]:
         page = await self.client.list_page(cls, self.namespace)
