@@ -15,9 +15,9 @@ generated client model.)
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import SimpleNamespace
-from typing import Any, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, TypedDict, TypeVar, Unpack, dataclass_transform, get_type_hints
 
 from jobsetpy.extras import require
 
@@ -33,21 +33,79 @@ T = TypeVar("T")
 _WIRE_NAME = "jobsetpy.wire_name"
 
 
-def field(
-    *, default: Any = attrs.NOTHING, factory: Any = None, name: str | None = None, **metadata: Any
-) -> Any:
-    """Return an attrs field with its own wire name and arbitrary metadata (used for schemas).
+class FieldOptions(TypedDict, total=False):
+    """Keywords of :func:`field`: what the CRD says about a field.
 
-    Mappings are frozen when an object is created. With ``frozen=True`` the class does so itself.
+    Attributes:
+        description: text for ``kubectl explain``.
+        required: True if the API server refuses objects without it.
+        defaulted: True if the API server fills in the default of the class.
+        minimum, maximum: bounds of a number.
+        min_length, max_length: bounds of a text's length.
+        min_items, max_items: bounds of a list's length.
+        pattern: regular expression that a text matches.
+        enum: allowed values.
+        quantity: True for an amount such as ``1.5Gi``, of the type ``int | str``.
+        map_keys: names of the fields that identify an element of a list, for server-side apply.
+        atomic: True for a list that is replaced as a whole.
+        immutable: True if the value cannot change.
+        always: True if it is written even at its default, since the API server requires it.
+        schema_default: default of the API server, if it differs from that of the class.
+        embed: name of a type of Kubernetes, whose schema is included.
+        format: ``None`` for an integer of any size.
+        frozen: True if the class freezes a mapping itself.
+    """
+
+    description: str
+    required: bool
+    defaulted: bool
+    minimum: float
+    maximum: float
+    min_length: int
+    max_length: int
+    min_items: int
+    max_items: int
+    pattern: str
+    enum: Sequence[Any]
+    quantity: bool
+    map_keys: Sequence[str]
+    atomic: bool
+    immutable: bool
+    always: bool
+    schema_default: Any
+    embed: str
+    format: None
+    frozen: bool
+
+
+def field(
+    *,
+    default: Any = attrs.NOTHING,
+    factory: Any = None,
+    name: str | None = None,
+    **options: Unpack[FieldOptions],
+) -> Any:
+    """Return an attrs field with its own wire name and the keywords of its schema.
+
+    Mappings are frozen when an object is created.
 
     Args:
         default: value if the field is missing from the JSON.
         factory: creates the default, for mutable types.
         name: name on the wire; camelCase of the attribute's name when absent. Any text is
             allowed, including label keys with dots and slashes.
-        metadata: copied to the attribute's metadata; with ``always=True`` the field is written
-            even at its default, for fields that the API server requires.
+        options: :class:`FieldOptions`.
+
+    Raises:
+        TypeError: there is no such keyword.
     """
+    for option in options.keys() - FieldOptions.__annotations__.keys():
+        import difflib
+
+        near = difflib.get_close_matches(option, FieldOptions.__annotations__, 1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"field has no keyword {option!r}{hint}")
+    metadata: dict[str, Any] = dict(options)
     if name is not None:
         metadata[_WIRE_NAME] = name
     if factory is not None:

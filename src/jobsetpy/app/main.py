@@ -75,6 +75,12 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
             command.add_argument(
                 "target", metavar="MODULE:FUNCTION", help="called with the Manager"
             )
+            command.add_argument(
+                "--dev",
+                action="store_true",
+                help="apply the CRDs of the program's kinds, register its webhooks at this "
+                "machine, and run it again when a file changes",
+            )
         if name == "crds":
             command.add_argument(
                 "classes",
@@ -165,6 +171,12 @@ def _run(options: argparse.Namespace) -> int:
     from jobsetpy.app import process, user_programs
     from jobsetpy.app.config import settings
 
+    if options.dev:
+        from jobsetpy.app import dev
+
+        if not dev.is_child():
+            return dev.supervise(options.target)
+        dev.choose_address(options)
     try:
         setup = user_programs.load(options.target)
     except user_programs.ProgramError as error:

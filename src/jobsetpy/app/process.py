@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import os
 import sys
 
 import uvloop
@@ -16,6 +18,7 @@ from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.app.garbage import collect_garbage
 from jobsetpy.app.user_programs import Setup, ending, report
 from jobsetpy.client import connect
+from jobsetpy.client._connect import namespace_of_context
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.observability import logging
@@ -39,7 +42,10 @@ def configured(
     try:
         configuration = flags.read(options, command)
         target = getattr(options, "target", "")
-        return configuration, wiring.manager_settings(configuration, target)
+        context = functools.partial(
+            namespace_of_context, options.kubeconfig, options.context, os.environ
+        )
+        return configuration, wiring.manager_settings(configuration, target, context)
     except ConfigurationError as error:
         for problem in error.problems:
             print(f"jobsetpy {command.name}: {problem}", file=sys.stderr)  # noqa: T201
@@ -95,6 +101,10 @@ async def _manage(
         asked = setup(manager)
         if asked is not None:
             await asked
+        if getattr(options, "dev", False):
+            from jobsetpy.app import dev
+
+            await dev.install(manager, client)
         async with aio.supervise() as tasks:
             garbage = collect_garbage(manager.ready, more=manager if settings.shards else None)
             tasks.start(garbage, name="garbage")

@@ -6,6 +6,7 @@ Each function imports what it wires: no command needs all of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,17 +34,20 @@ METRICS_CHECK_PERIOD_S: Final = 60.0
 """Interval between checks of the certificate for metrics, in seconds."""
 
 
-def manager_settings(configuration: Configuration, target: str = "") -> ManagerSettings:
+def manager_settings(
+    configuration: Configuration, target: str = "", context: Callable[[], str] = str
+) -> ManagerSettings:
     """Return the settings of a manager: its servers, shards and leader election.
 
     Args:
         configuration: as read.
         target: ``MODULE:FUNCTION`` of a user's program; "" for the manager's own commands.
+        context: returns the namespace of the kubeconfig's context; "" if there is none.
 
     Raises:
         ConfigurationError: the settings cannot be used together.
     """
-    election = election_settings(configuration, target)
+    election = election_settings(configuration, target, context=context)
     return configuration.make(
         ManagerSettings,
         leader_election=election,
@@ -58,12 +62,16 @@ def manager_settings(configuration: Configuration, target: str = "") -> ManagerS
 
 
 def election_settings(
-    configuration: Configuration, target: str = "", *, namespace_file: Path = NAMESPACE_FILE
+    configuration: Configuration,
+    target: str = "",
+    *,
+    namespace_file: Path = NAMESPACE_FILE,
+    context: Callable[[], str] = str,
 ) -> LeaderElectionSettings | None:
     """Return the settings of leader election; ``None`` for a manager without it.
 
-    Outside a pod, the namespace of the Lease is unknown. A manager that is started there without
-    any setting of leader election, such as for a test, runs without it.
+    Outside a pod, the Lease is in the namespace of the kubeconfig's context. A manager that is
+    started there without any setting of leader election, such as for a test, runs without it.
 
     Args:
         configuration: as read.
@@ -71,6 +79,7 @@ def election_settings(
             is configured: controllers of different people must not exclude each other. "" for
             commands whose Lease has a name.
         namespace_file: file with the namespace of the pod, if this is one.
+        context: returns the namespace of the kubeconfig's context; "" if there is none.
 
     Raises:
         ConfigurationError: the settings cannot be used.
@@ -84,13 +93,14 @@ def election_settings(
     namespace = own_namespace(namespace_file, outside="")
     if not (namespace or configuration["leaderElection.resourceNamespace"]):
         given = {*configuration.given, *configuration.values}
-        if any(path.startswith("leaderElection") for path in given):
-            msg = "leaderElection.resourceNamespace: to be given, since this is not a pod"
+        if not any(path.startswith("leaderElection") for path in given):
+            get_logger("manager").warning(
+                "no leader election: this is no pod, and no namespace is given for the Lease"
+            )
+            return None
+        if not (namespace := context()):
+            msg = "leaderElection.resourceNamespace: to be given, without a pod and a kubeconfig"
             raise ConfigurationError([msg])
-        get_logger("manager").warning(
-            "no leader election: this is no pod, and no namespace is given for the Lease"
-        )
-        return None
     words = re.findall("[a-z0-9]+", target.lower())
     named = {"name": "-".join(words)} if words else {}
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from jobsetpy.client._aiohttp import AiohttpTransport
 from jobsetpy.client._client import Client
 from jobsetpy.client._http import USER_AGENT
+from jobsetpy.client._login import context_namespace
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._send import RequestObserver
 from jobsetpy.errors import ConnectFailedError
@@ -55,6 +56,17 @@ async def connect(
 def _home_kubeconfig(environ: Mapping[str, str]) -> Path | None:
     path = Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"
     return path if path.is_file() else None
+
+
+def namespace_of_context(
+    kubeconfig: str | None, context: str | None, environ: Mapping[str, str]
+) -> str:
+    """Return the namespace of the context that ``connect`` would use; "" if it uses no file."""
+    path = kubeconfig or environ.get("KUBECONFIG") or _home_kubeconfig(environ)
+    try:
+        return context_namespace(str(path), context) if path else ""
+    except Exception:  # noqa: BLE001 - whatever is wrong with the file, connecting reports it
+        return ""
 
 
 async def _transport(

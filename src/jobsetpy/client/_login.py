@@ -72,10 +72,7 @@ class KubeconfigLogin:
         """Read the file and the files named in it; run its exec plugin."""
         if not _any_file(self._path):
             raise FileNotFoundError(self._path)
-        merger = self._config.kube_config.KubeConfigMerger(self._path)
-        # The merger takes the last file's; kubectl takes that of the first file that has one.
-        current = (each.get("current-context") for each in merger.config_files.values())
-        name = self._context or next(filter(None, current), None)
+        merger, name = _merged(self._config, self._path, self._context)
         if self._overrides:
             name = _add_context(merger.config, name, self._overrides)
         self._loader = await self._config.load_kube_config_from_dict(
@@ -234,6 +231,28 @@ def _loaded_when_used(name: str) -> types.ModuleType:
     stands.__getattr__ = use
     module: types.ModuleType = stands
     return module
+
+
+def context_namespace(path: str, context: str | None = None) -> str:
+    """Return the namespace of a kubeconfig's context, as kubectl takes it; "" without a context.
+
+    Args:
+        path: path of the file, or several, separated as in ``$KUBECONFIG``.
+        context: context to use; the first file's current context if ``None``.
+    """
+    merger, name = _merged(kubernetes_configuration()[0], path, context)
+    if not name:
+        return ""
+    found = merger.config["contexts"].get_with_name(name)["context"].value
+    return found.get("namespace") or "default"
+
+
+def _merged(config: Any, path: str, context: str | None) -> tuple[Any, str | None]:
+    """Return the merged files, and the name of the context."""
+    merger = config.kube_config.KubeConfigMerger(path)
+    # The merger takes the last file's; kubectl takes that of the first file that has one.
+    current = (each.get("current-context") for each in merger.config_files.values())
+    return merger, context or next(filter(None, current), None)
 
 
 def _any_file(paths: str) -> bool:

@@ -128,6 +128,11 @@ class InformerCache:
             informer.add_tally(tally)
         return informer
 
+    @property
+    def classes(self) -> list[type[Any]]:
+        """Classes of the informers, some more than once."""
+        return [scope[0] for scope in self._informers]
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run all informers while the block runs; a failure of one ends the block.

@@ -278,6 +278,11 @@ class Manager:
             )
 
     @property
+    def kinds(self) -> tuple[type[Any], ...]:
+        """Classes of which there is an informer."""
+        return tuple(dict.fromkeys((*self._cache.classes, *self._shared.classes)))
+
+    @property
     def runnables(self) -> tuple[Runnable, ...]:
         """Runnables in the order in which they were added."""
         return tuple(self._runnables)

@@ -187,3 +187,46 @@ async def test_both_versions_of_web_apps_are_served(client, namespace, example, 
         ):
             with contextlib.suppress(rt.NotFoundError):
                 await client.delete(kind, "", name)
+
+
+async def test_dev_installs_a_program_and_runs_it_again_when_its_file_changes(
+    client, cluster, namespace, example, tmp_path
+):
+    """With an administrator's kubeconfig, nothing applied by hand, and a file that is broken between."""
+    module, port = example("websites"), free_port()
+    program = tmp_path / "websites.py"
+    text = (FOLDER / "websites.py").read_text()
+    program.write_text(text)
+    at = ("--dev", f"--webhook-bind-address=:{port}")
+    log = tmp_path / "log"
+    process = ProgramProcess(tmp_path, cluster.kubeconfig, log, "websites:setup", *at)
+
+    async def port_of(name):
+        """Return the port that the webhook fills in; ``None`` while it cannot be called."""
+        body = {"metadata": {"name": name}, "spec": {"host": "a.example"}}
+        try:
+            made = await client.create(module.Website, namespace, body)
+        except rt.ApiError:
+            return None
+        await client.delete(module.Website, namespace, name)
+        return made.spec.port
+
+    async def filled(port):
+        return await port_of("a") == port
+
+    try:
+        await process.start(wait=False)
+        await eventually(lambda: filled(443), WAIT_S)
+        program.write_text("broken(")
+        await eventually(
+            lambda: asyncio.to_thread(lambda: "SyntaxError" in log.read_text()), WAIT_S
+        )
+        program.write_text(text.replace("443", "8443"))
+        await eventually(lambda: filled(8443), WAIT_S)
+        assert "websites.py has changed" in log.read_text()
+    finally:
+        await process.stop()
+        for kind in (MutatingConfiguration, ValidatingConfiguration, Definition):
+            name = "websites.example.com" if kind is Definition else "websites"
+            with contextlib.suppress(rt.NotFoundError):
+                await client.delete(kind, "", name)

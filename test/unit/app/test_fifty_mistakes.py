@@ -74,6 +74,11 @@ BEFORE_THE_START = {
     "a file": ("program.py:setup", "", "is a file, not a module: write program:setup"),
     "a path": ("./app/program:setup", "", "is a file, not a module: write app.program:setup"),
     "a missing module": ("nothing_here:setup", "", "there is no module 'nothing_here' in"),
+    "a misspelt keyword of a field": (
+        "program:setup",
+        "size: int = rt.field(default=0, minimun=1)",
+        "field has no keyword 'minimun': did you mean 'minimum'?",
+    ),
     "a library that is not installed": (
         "program:setup",
         "import not_installed_library",

@@ -1,5 +1,7 @@
 """``jobsetpy run``: election and configuration file of custom controllers."""
 
+import json
+
 import pytest
 
 from jobsetpy.app import process
@@ -70,9 +72,14 @@ def test_invalid_shards_are_refused(tmp_path, capsys, shard):
 
 
 def test_election_by_flag(tmp_path):
-    """``--leader-elect`` overrides the file; outside a pod a namespace is required."""
+    """``--leader-elect`` overrides the file; outside a pod the context has the namespace."""
     text = FILE.replace("true", "false")
     assert configured(tmp_path, text).leader_election is None
     assert configured(tmp_path, text, "--leader-elect").leader_election.namespace == "team"
+    context = {"name": "c", "context": {"cluster": "a", "user": "b", "namespace": "mine"}}
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps({"contexts": [context], "current-context": "c"}))
+    flags = ("--leader-elect", "--kubeconfig", str(file))
+    assert configured(tmp_path, "", *flags).leader_election.namespace == "mine"
     with pytest.raises(SystemExit):
-        configured(tmp_path, "", "--leader-elect")
+        configured(tmp_path, "", "--leader-elect", "--kubeconfig", str(tmp_path / "none"))

@@ -115,12 +115,15 @@ def test_election_is_on_by_default_in_a_pod(read, pod):
 
 
 def test_election_is_off_outside_a_pod_unless_it_is_configured(read, tmp_path):
-    """A manager on a developer's machine starts without one; an election needs a namespace there."""
+    """A manager on a developer's machine starts without one; an election has the context's namespace."""
     nowhere = tmp_path / "nothing"
 
     assert election_settings(read(MANAGER), namespace_file=nowhere) is None
     with pytest.raises(ConfigurationError, match="resourceNamespace"):
         election_settings(read(MANAGER, "--leader-elect"), namespace_file=nowhere)
+    of_context = {"namespace_file": nowhere, "context": lambda: "team"}
+    assert election_settings(read(MANAGER), **of_context) is None
+    assert election_settings(read(MANAGER, "--leader-elect"), **of_context).namespace == "team"
     text = "leaderElection: {leaderElect: true}"
     with pytest.raises(ConfigurationError, match="resourceNamespace"):
         election_settings(read(MANAGER, text=text), namespace_file=nowhere)
