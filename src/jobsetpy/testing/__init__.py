@@ -7,6 +7,7 @@ from jobsetpy.extras import require as _require
 
 _require("jobsetpy.testing", "runtime")
 
+from jobsetpy.api.schema import crd_of as crd_of
 from jobsetpy.testing._builders import JobBuilder as JobBuilder
 from jobsetpy.testing._builders import JobSetBuilder as JobSetBuilder
 from jobsetpy.testing._builders import PodBuilder as PodBuilder
