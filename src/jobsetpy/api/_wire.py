@@ -52,7 +52,7 @@ class FieldOptions(TypedDict, total=False):
         always: True if it is written even at its default, since the API server requires it.
         schema_default: default of the API server, if it differs from that of the class.
         embed: name of a type of Kubernetes, whose schema is included.
-        format: ``None`` for an integer of any size.
+        format: format of the schema; ``None`` for an integer of any size.
         frozen: True if the class freezes a mapping itself.
     """
 
@@ -74,7 +74,7 @@ class FieldOptions(TypedDict, total=False):
     always: bool
     schema_default: Any
     embed: str
-    format: None
+    format: str | None
     frozen: bool
 
 
