@@ -34,6 +34,8 @@ CASES = {
     "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
     "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
     "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, PROBES, 1, 0),
+    "sidecar, its kubelet forgets, no budget": ("sidecar", 1, 2, ("forget", "takeover"), 1, 0),
+    "sidecar, two pods, a kubelet forgets, no budget": ("sidecar", 2, 1, ("forget",), 1, 0),
     "supervisor, strangers, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
     "supervisor, two pods, a member is missed": ("supervisor", 2, 1, MISSED, 2, 1),
     "supervisor, two pods, asked for": ("supervisor", 2, 2, ("ask", "fail"), 1),

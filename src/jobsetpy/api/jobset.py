@@ -754,7 +754,7 @@ class JobSetStatus:
         map_keys=("type",),
         description=(
             "Completed, Failed, Suspended, RestartingJobSet, RestartingInPlace, BarrierStalled, "
-            "PodsRefused, StartupPolicyInProgress, StartupPolicyCompleted, "
+            "PodsRefused, DeletionStalled, StartupPolicyInProgress, StartupPolicyCompleted, "
             "GroupSchedulingInProgress, GroupSchedulingCompleted, CoschedulingInProgress and "
             "CoschedulingCompleted, as far as they apply."
         ),

@@ -1,7 +1,7 @@
 """An API server without controllers, and the JobSet manager next to it.
 
 All tests of this folder share one API server; each file has a manager, whose feature gates are the
-file's ``FEATURES``. A file may name another fixture as its ``CLUSTER``. Tests have namespaces of
+file's ``FEATURES``. A file may name another fixture as its ``CLUSTER``, and further ``SETTINGS``. Tests have namespaces of
 their own.
 """
 
@@ -58,11 +58,12 @@ async def client(kubeconfig, connections):
 async def manager(request, client, kubeconfig):
     """A running manager with the file's feature gates, by default all of them."""
     features = getattr(request.module, "FEATURES", Features())
+    settings = {"features": features, **getattr(request.module, "SETTINGS", {})}
     writes = checklist_kit.Writes()
     async with connected(kubeconfig, observer=writes) as own_client:
         manager = Manager(own_client)
         controllers = [
-            jobs_reconciler.setup(manager, jobs_reconciler.JobsSettings(features=features))
+            jobs_reconciler.setup(manager, jobs_reconciler.JobsSettings(**settings)),
         ]
         if features.in_place_restart:
             controllers.append(restart_in_place_reconciler.setup(manager))

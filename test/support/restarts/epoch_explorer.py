@@ -82,7 +82,8 @@ class Pod(NamedTuple):
         cause: exit code of the run before its latest start.
         strange: number of crashes of a container that the JobSet does not name.
         restarts: restarts that the kubelet has reported: of the agent, whether the latest one was
-            for a failure, and of that container.
+            for a failure, and of that container; and the number of ends that the agent has reported
+            before, since its kubelet had forgotten its probe.
     """
 
     epoch: int = 0
@@ -99,7 +100,7 @@ class Pod(NamedTuple):
     code: int = 0
     cause: int = 0
     strange: int = 0
-    restarts: tuple[int, bool, int] = (0, False, 0)
+    restarts: tuple[int, bool, int, int] = (0, False, 0, 0)
 
     @property
     def runs(self) -> int:
@@ -150,7 +151,8 @@ class Explorer(StateGraph):
         pods: number of pods.
         faults: maximum number of faults on one way.
         kinds: kinds of faults: "fail", "hang", "crash", "delete", "write", "takeover", and some that
-            must cost nothing: "quit" (a probe ends a sidecar), "stranger" (a container that the
+            must cost nothing: "quit" (a probe ends a sidecar), "forget" (a sidecar ends itself and all
+            containers of its pod, since its kubelet has restarted), "stranger" (a container that the
             JobSet does not name crashes), "succeed" (a worker does).
             With "suspend", the JobSet is suspended, and resumed any time later: its Job follows,
             and the programs of its pods save their work and end with 0. It costs nothing.
@@ -322,7 +324,7 @@ class Explorer(StateGraph):
         if not self.early or pod.worker in ENDED:
             actual = pod.reported
         restarts = max(0, pod.starts - 1)
-        counts = (restarts, restarts > 0 and pod.cause != 0, pod.strange)
+        counts = (restarts, restarts > 0 and pod.cause != 0, pod.strange, pod.restarts[3])
         if (actual, counts) != (pod.reported, pod.restarts):
             after = pod._replace(reported=actual, restarts=counts)
             yield f"{name} reported {actual} {counts}", False, self._put(state, slot, after)
@@ -563,6 +565,11 @@ class Explorer(StateGraph):
                 # Several times so far: that number of restarts would exceed any budget.
                 after = self._agent_ends(pod, code=0)._replace(starts=pod.starts + 2)
                 yield f"{name} AGENT ENDS WITH 0", True, self._local(one, slot, after)
+            closed = pod.agent and pod.note and not pod.agent[3] and not pod.deleting
+            if "forget" in kinds and closed and not full:
+                after = self._agent_ends(pod)._replace(strange=pod.strange + 1)
+                after = after._replace(restarts=(*pod.restarts[:3], pod.restarts[3] + 1))
+                yield f"{name} KUBELET FORGETS", True, self._put(one, slot, after)
             if "stranger" in kinds:
                 after = pod._replace(strange=pod.strange + 1)
                 yield f"{name} STRANGER CRASHES", True, self._local(one, slot, after)
@@ -588,7 +595,9 @@ class Explorer(StateGraph):
         if "takeover" in kinds and not state.old:
             pods = tuple(_cached(pod) for pod in state.pods)
             fresh = tuple(bool(pod) for pod in pods)
-            new = Manager(View(pods, fresh), len(state.versions))
+            reports = tuple(((f"p{i}", ""), 1) for i, pod in enumerate(pods) if pod and pod[3][3])
+            view = View(pods, fresh, crashes=(False, 0, (), (), reports))
+            new = Manager(view, len(state.versions))
             old = state.manager._replace(queue=(), due=True)
             yield "TAKEOVER", True, one._replace(manager=new, old=old)
 

@@ -8,12 +8,14 @@ computed once.
 A pod, as a cache holds it, is ``()`` if there is none, or ``(epoch, worker, deleting, restarts)``
 with the worker as its kubelet reports it: "n" (none), "r" (runs), "f" (has failed) or "s" (has
 succeeded, as has the pod), and with the restarts of its agent, whether the latest was for a failure,
-and those of a container that the JobSet does not name, which always follow failures.
+those of a container that the JobSet does not name, which always follow failures, and the number of
+ends of the agent that it has reported.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -93,7 +95,7 @@ class View(NamedTuple):
     synced: int = 0
     deprecated: int = 0
     failures: tuple[tuple[int, tuple[Any, ...], tuple[Any, ...]], ...] = ()
-    crashes: tuple[Any, ...] = (False, 0, (), ())
+    crashes: tuple[Any, ...] = (False, 0, (), (), ())
     left: bool = False
 
 
@@ -166,12 +168,13 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
     """Return a pod with a resourceVersion; ``None`` for ``()``."""
     if not pod:
         return None
-    epoch, worker, deleting, (restarts, failed, strange) = pod
+    epoch, worker, deleting, (restarts, failed, strange, unprobed) = pod
     return epoch_plans.pod(
         f"p{slot}", epoch or None, uid=f"uid-{slot}", job="test-js-w-0", index=slot,
         tracked=deleting != 3, deleted=deleting in {1, 2, 3}, meta={"resourceVersion": str(number)},
         phase="Succeeded" if worker == "s" else "Running",
         conditions=NOTICES.get(deleting, []),
+        notes={keys.UNPROBED_ANNOTATION: f"{epoch} {unprobed}"} if unprobed else None,
         **containers(worker, restarts, failed, strange),
     )  # fmt: skip
 
@@ -285,8 +288,9 @@ class _Manager:
         if view.synced:
             group.mark = SyncedMark(view.synced, MARK, self.clock.monotonic())
         group.deprecated = view.deprecated
-        group.noted, group.excused, crashed, crashes = view.crashes
+        group.noted, group.excused, crashed, crashes, unprobed = view.crashes
         group.crashed, group.crashes = dict(crashed), dict(crashes)
+        group.unprobed = Counter(dict(unprobed))
         self.failures = {_failure(*seen): seen for seen in view.failures}
         group.notes.failures = tuple(self.failures)
         cause = None
@@ -315,6 +319,7 @@ class _Manager:
             (
                 self.group.noted, self.group.excused, tuple(sorted(self.group.crashed.items())),
                 tuple(sorted(self.group.crashes.items())),
+                tuple(sorted(self.group.unprobed.items())),
             ),
             self.reconciler._memories.of(KEY).left,
         )  # fmt: skip

@@ -45,7 +45,14 @@ from jobsetpy.testing import store_writer_of
 from support.jobsets import decoded, jobset_json, merge, replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import AT, policy
-from support.restarts.epoch_steps import KEY, POD_SPEC, caches_of, containers, run
+from support.restarts.epoch_steps import (
+    ENDED_BY_KUBELET,
+    KEY,
+    POD_SPEC,
+    caches_of,
+    containers,
+    run,
+)
 
 Move = tuple[str, Callable[[], None]]
 FEATURES = Features(elastic_jobset=True)
@@ -69,6 +76,8 @@ class Pod:
         self.strange = 0
         self.deleting = False
         self.uncounted = False
+        self.interrupted = False
+        self.unprobed = 0
         self.cut = False
         self.barrier: Barrier | None = None
         self.seen = 0
@@ -101,7 +110,7 @@ class Pod:
         key = (
             *(self.name, self.job, self.job_uid, self.index),
             *(self.epoch, self.phase, self.reported, self.deleting, self.reports_attempts),
-            self.uncounted,
+            *(self.uncounted, self.interrupted, self.unprobed),
         )
         pod = _PODS.get(key)
         if pod is None:
@@ -115,7 +124,8 @@ class Pod:
         return epoch_plans.pod(
             self.name, epoch, job=self.job_uid, job_name=self.job, index=self.index,
             tracked=not self.uncounted, deleted=self.deleting, phase=self.phase,
-            notes={keys.ATTEMPT_ANNOTATION: attempt},
+            notes={keys.ATTEMPT_ANNOTATION: attempt, keys.UNPROBED_ANNOTATION: self.unprobed or None},
+            conditions=[ENDED_BY_KUBELET] if self.interrupted else [],
             **containers(*self.reported),
         )  # fmt: skip
 
@@ -284,7 +294,9 @@ class World:
                 ]
             elif pod.alive:
                 out.extend(self._pod_moves(pod))
-            elif pod.deleting:
+            elif pod.interrupted and not pod.uncounted:
+                out.append((f"{pod.name} uncounted", lambda pod=pod: self._uncount(pod)))
+            elif pod.deleting or pod.interrupted:
                 out.append((f"{pod.name} gone", lambda pod=pod: self.store_pod(pod, gone=True)))
         for name in self.jobs:
             step = self._job_step(name)
@@ -395,6 +407,12 @@ class World:
             if not pod.deleting:
                 out.append((f"{name} IS DELETED", lambda pod=pod: self._lose(pod)))
             out.append((f"{name} FAILS", lambda pod=pod: self._pod_fails(pod)))
+            if pod.barrier is not None and not pod.deleting:
+                ends = (
+                    f"{name} IS ENDED BY ITS KUBELET",
+                    lambda pod=pod: self._end_by_kubelet(pod),
+                )
+                out.append(ends)
             job = self.jobs.get(pod.job)
             if job is not None and job["metadata"]["uid"] == pod.job_uid:
                 out.append((f"{name} HAS A DOUBLE", lambda pod=pod: self._double(pod)))
@@ -427,6 +445,8 @@ class World:
             free = pod.alive and not pod.deleting and not pod.cut and not self.attempts
             if free and pod.barrier is not None and pod.note:
                 out.append((f"{pod.name} AGENT ENDS WITH 0", lambda pod=pod: self._quit(pod)))
+                if not pod.barrier.lifted:
+                    out.append((f"{pod.name} KUBELET FORGETS", lambda pod=pod: self._forget(pod)))
         return out
 
     # ---- pods ------------------------------------------------------------------------------------
@@ -626,6 +646,21 @@ class World:
         """Let the program of a pod that was asked to leave save its work and end with 0."""
         pod.phase, pod.runs, pod.barrier, pod.patch = "Succeeded", 0, None, 0
         self.store_pod(pod)
+
+    def _end_by_kubelet(self, pod: Pod) -> None:
+        """Let a kubelet end a pod, whose program saves its work and ends with 0."""
+        self.failures += 1  # for a manager that has not seen it, it is a missing pod
+        pod.interrupted = True
+        self._saves(pod)
+
+    def _forget(self, pod: Pod) -> None:
+        """End all containers of a pod whose kubelet has restarted, as its agent has reported before.
+
+        No worker starts: one that a fast kubelet starts runs for seconds, against the protocol.
+        """
+        pod.unprobed += 1
+        self.store_pod(pod)
+        self._containers_end(pod)
 
     def _lose(self, pod: Pod) -> None:
         self.failures += 1

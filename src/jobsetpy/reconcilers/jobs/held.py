@@ -75,7 +75,7 @@ class StalledDeletions:
 
 
 def stalled_deletions(
-    jobs: Iterable[Job], grace_s: Mapping[str, float], now: datetime
+    jobs: Iterable[Job], grace_s: Mapping[str, float], now: datetime, after_s: float
 ) -> StalledDeletions:
     """Return the Jobs whose deletion takes longer than their pods may.
 
@@ -83,13 +83,14 @@ def stalled_deletions(
         jobs: Jobs of the JobSet.
         grace_s: termination grace period of pods in seconds, by ReplicatedJob.
         now: current time; the API server sets the time of a deletion.
+        after_s: seconds after which a deletion is reported, in addition to the grace period.
     """
     names, waits = [], []
     for job in jobs:
         at = job.metadata.deletion_timestamp
         if at is None:
             continue
-        limit_s = STALLED_AFTER_S + grace_s.get(replicated_job_of(job), 0.0)
+        limit_s = after_s + grace_s.get(replicated_job_of(job), 0.0)
         left_s = limit_s - (now - at).total_seconds()
         if left_s <= 0:
             names.append(job.metadata.name)

@@ -49,6 +49,7 @@ from jobsetpy.reconcilers.jobs.counters import (
     without_suspended,
 )
 from jobsetpy.reconcilers.jobs.held import (
+    STALLED_AFTER_S,
     StalledDeletions,
     held,
     held_notices,
@@ -122,6 +123,7 @@ class ObservedJobSet:
         pace: limits on status writes that change only counters.
         lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
             none; 0 for never.
+        deletion_stalled_after_s: time in seconds after which a deletion is reported as stalled.
         backoff: delay between restarts of all Jobs, unless the JobSet overrides it.
         lost: some of its pods are being deleted on an unreachable node.
     """
@@ -137,6 +139,7 @@ class ObservedJobSet:
     queue_is_empty: bool = False
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
+    deletion_stalled_after_s: float = STALLED_AFTER_S
     backoff: RestartBackoff = OFF
     lost: bool = False
 
@@ -512,8 +515,10 @@ class _JobsPlanner:
         grace_s = {}
         for item in self.spec.replicated_jobs:
             pod_spec = child(item.template, "spec", "template", "spec")
-            grace_s[item.name] = number(pod_spec, "terminationGracePeriodSeconds") or 30.0
-        return stalled_deletions(self.observed.jobs, grace_s, self.now.wall)
+            stated = number(pod_spec, "terminationGracePeriodSeconds")
+            grace_s[item.name] = 30.0 if stated is None else float(stated)
+        after_s = self.observed.deletion_stalled_after_s
+        return stalled_deletions(self.observed.jobs, grace_s, self.now.wall, after_s)
 
     def _create_surroundings(self) -> None:
         present, rbac = self.observed.surroundings, self.observed.group_rbac

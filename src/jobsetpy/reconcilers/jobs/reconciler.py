@@ -28,6 +28,7 @@ from jobsetpy.reconcilers.execution.status_writer import StatusWriter, moment
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import is_ready, lacks_pods
 from jobsetpy.reconcilers.jobs.feature_gate_warnings import feature_gate_warnings
+from jobsetpy.reconcilers.jobs.held import STALLED_AFTER_S
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.jobs.recreation import SOON_S
 from jobsetpy.reconcilers.jobs.surroundings import surroundings
@@ -62,6 +63,8 @@ class JobsSettings:
         backend: observed schedulers of gangs; ``None`` if none is watched.
         lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, for JobSets that
             set none; 0 for never.
+        deletion_stalled_after_s: time in seconds after which the deletion of a Job is reported as
+            stalled; the grace period of its pods comes in addition.
         backoff: delay between restarts of all Jobs in quick succession.
         lost: predicate for JobSets with pods that are being deleted on unreachable nodes.
     """
@@ -73,6 +76,7 @@ class JobsSettings:
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     backend: BackendWatch | None = None
     lost_node_deadline_s: float = 0.0
+    deletion_stalled_after_s: float = STALLED_AFTER_S
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
     lost: Callable[[rt.ObjectKey], bool] | None = None
 
@@ -161,6 +165,7 @@ class JobsReconciler:
             queue_is_empty=backend is not None and backend.queue_is_empty,
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
+            deletion_stalled_after_s=settings.deletion_stalled_after_s,
             backoff=settings.backoff,
             lost=settings.lost is not None and settings.lost(key),
         )

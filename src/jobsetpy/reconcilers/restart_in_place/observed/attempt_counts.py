@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -57,7 +58,8 @@ class Attempt(GroupCounts):
         excused: restart count of a container up to which its first crash is not counted.
         crashed: number of crashes by pod and container.
         crashed_at: their times, if there is a window.
-        unprobed: the latest report of a pod's agent that has excused a restart of a container.
+        unprobed: number of restarts of a pod's containers that its agent has reported before, and
+            by container those that were excused for it.
         window_s: window in seconds for counting crashes; 0 for none.
     """
 
@@ -68,7 +70,7 @@ class Attempt(GroupCounts):
     excused: int = 0
     crashed: dict[tuple[str, str], int] = attrs.field(factory=dict)
     crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = attrs.field(factory=dict)
-    unprobed: dict[tuple[str, str], str] = attrs.field(factory=dict)
+    unprobed: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     window_s: float = 0.0
 
     # ---- observations ----------------------------------------------------------------------------
@@ -111,6 +113,7 @@ class Attempt(GroupCounts):
             self.crashed.clear()
             self.crashed_at.clear()
             self.crashes.clear()
+            self.unprobed.clear()
         if record.crashes:
             key = record.crashing_pod, record.crashing_container
             self.crashed[key] = record.crashes
@@ -126,7 +129,6 @@ class Attempt(GroupCounts):
         pod: str,
         one: ContainerRestarts,
         wall: datetime | None,
-        unprobed: str | None = None,
     ) -> None:
         """Record that a container has failed and was restarted; ignored while workers run.
 
@@ -137,9 +139,9 @@ class Attempt(GroupCounts):
             return
         key = (pod, one.name)
         # An agent whose kubelet has restarted ends its pod's containers, and says so before. Their
-        # statuses are those of a crash. A report that is as old as this ledger excuses one, too.
-        if unprobed and self.unprobed.get(key) != unprobed:
-            self.unprobed[key] = unprobed
+        # statuses, which may come later than the next report, are those of a crash.
+        if self.unprobed[key] < self.unprobed[pod, ""]:
+            self.unprobed[key] += 1
             return
         if key not in self.crashed and one.times <= self.excused:
             self.crashed[key] = 0
@@ -163,9 +165,11 @@ class Attempt(GroupCounts):
 
     def forget_crashes(self, gone: ChildPod) -> None:
         """Drop the crash counts of a deleted pod; the worst crash is kept."""
+        name = gone.metadata.name
+        self.unprobed.pop((name, ""), None)
         for one in gone.status.restarts:
             for known in (self.crashed, self.crashed_at, self.unprobed):
-                known.pop((gone.metadata.name, one.name), None)
+                known.pop((name, one.name), None)
 
     def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:
         """Record new epochs, and the pod that has arrived last, after a change of a pod."""

@@ -83,6 +83,8 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         if attempt is not None:
             parked = new is not None and self._is_parked(new)
             attempt.note_epochs(now, None if parked else new)
+        if new is not None and (unprobed := new.metadata.annotations.unprobed) is not None:
+            self._note_unprobed(new, old is None or old.metadata.annotations.unprobed != unprobed)
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
@@ -109,6 +111,11 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         job = self._jobs.get(pod.metadata.controller_uid)
         return job is not None and self._attempts[job[0]].spares.parks(job[1], pod)
 
+    def _note_unprobed(self, pod: ChildPod, more: bool) -> None:
+        key = self.group_of_pod(pod) if more else None
+        if key is not None:
+            self._attempts[key].unprobed[pod.metadata.name, ""] += 1
+
     def _note_crashes(
         self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
     ) -> AttemptKey | None:
@@ -117,10 +124,8 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             return None
         failed = failed_since(old, new)
         at = wall() if failed and wall is not None else None
-        meta, attempt = new.metadata, self._attempts[job[0]]
         for one in failed:
-            unprobed = meta.annotations.unprobed
-            attempt.note_crash(job[1].replicated_job, meta.name, one, at, unprobed)
+            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, at)
         return job[0] if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
