@@ -246,6 +246,11 @@ def test_cause_names_pod_container_exit_code_and_reason():
     assert str(recreated) == "job 'j' is recreated"
     assert recreated.condition_reason == keys.JOB_REMADE_REASON
 
+    rule = {keys.RESTART_CAUSE_ANNOTATION: "log-rule=1 xid: Xid 79"}
+    exited = container(exit_code=keys.LOG_RULE_EXIT_CODE)
+    ended = verdict(jobset(), pod(UP), pod(exited, phase="Failed", notes=rule))
+    assert str(ended) == "pod 'p': log rule xid: Xid 79"
+
     everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureKind, None)]
     assert len(set(everything)) == len(everything)
 
