@@ -5,6 +5,9 @@ that another process reads. Each run of the worker writes its share of lines and
 is the agent without a pattern, whose worker writes into the container's pipe itself.
 
     python -m bench.output --megabytes 10000 --restarts 50
+
+With ``--node`` the output is that of pods on a real node, whose container runtime writes it into a
+log: ``cat`` of a file, without a pattern and with one in turn.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import ssl
 import statistics
 import subprocess
@@ -26,8 +30,18 @@ from typing import Any
 import attrs
 
 from bench.common import say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
+from jobsetpy.client import Client
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support.agents.agent_process import JOBSETS, Pod
+from support.patience import eventually
+from support.restarts.scenario import (
+    build_images,
+    managed,
+    pod_log_folders,
+    run_gang,
+    supervised_jobset,
+)
 
 WORKER = """import json, os, sys, time
 size, times, last, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -133,23 +147,58 @@ def _expected(times: int, runs: int) -> str:
     return found.hexdigest()
 
 
-async def main() -> None:
-    """Compare throughput, and check every byte of a long output."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=10_000)
-    parser.add_argument("--restarts", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--each", type=int, default=2000, help="megabytes of each comparison")
-    options = parser.parse_args()
-    rates: dict[str, list[float]] = {kind: [] for kind in PATTERNS}
-    for _ in range(options.rounds):  # in turn, as other work on the machine comes and goes
-        for kind in PATTERNS:
-            one = await run(kind, options.each, 3, check=False)
-            rates[kind].append(one.rate)
-            say(f"{kind}: {one.rate:.0f} MB/s, all bytes: {one.whole}")
+NODE_SCRIPT = """yes 'loss=0.37 lr=0.0001 step=12 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' |
+head -c 32000000 >/tmp/block
+read began _ </proc/uptime
+n=0; while [ $n -lt %d ]; do n=$((n+1)); cat /tmp/block; done
+read ended _ </proc/uptime
+echo "took $began $ended" >&2
+sleep 1000000 & wait $!"""
+
+
+async def on_node(client: Client, cluster: Any, kind: str, megabytes: int) -> float:
+    """Return the megabytes a second of a pod's output through the container runtime."""
+    times = megabytes // 32
+    jobset = supervised_jobset(
+        f"output-{kind}",
+        1,
+        command=("sh", "-c", NODE_SCRIPT % times),
+        environ={"PROGRESS_PATTERN": PATTERNS[kind]},
+    )
+    folders = pod_log_folders(cluster)
+    async with run_gang(client, jobset, 1, folders) as timeline:
+        (name,) = timeline.pods
+        files = f"default_{name}_*/worker/*.log"
+
+        def took() -> re.Match[bytes] | None:
+            for path in (path for folder in folders for path in folder.glob(files)):
+                with path.open("rb") as file:  # the last lines: the kubelet rotates the files
+                    file.seek(max(0, path.stat().st_size - 4096))
+                    if found := re.search(rb"took ([0-9.]+) ([0-9.]+)", file.read()):
+                        return found
+            return None
+
+        found = await eventually(took, seconds=300)
+    return times * 32 / (float(found[2]) - float(found[1]))
+
+
+async def nodes(rounds: int, megabytes: int) -> dict[str, list[float]]:
+    """Return the rates of pods on a real node, with patterns and without."""
+    rates: dict[str, list[float]] = {"direct": [], "pattern": [], "rare": []}
+    with Cluster(name="bench-output", nodes=1, images=build_images()) as cluster:
+        async with managed(cluster.kubeconfig) as client:
+            for _ in range(rounds):
+                for kind, found in rates.items():
+                    found.append(await on_node(client, cluster, kind, megabytes))
+                    say(f"node, {kind}: {found[-1]:.0f} MB/s")
+    return rates
+
+
+def report(rates: dict[str, list[float]]) -> None:
+    """Print the rates, and their part of those without a pattern."""
     direct = statistics.median(rates["direct"])
     table(
-        "Throughput of a worker's output, MB/s",
+        "Throughput of a worker's output",
         [
             (
                 f"{kind}, {statistics.median(found) / direct:.2f} of direct",
@@ -159,6 +208,27 @@ async def main() -> None:
             for kind, found in rates.items()
         ],
     )
+
+
+async def main() -> None:
+    """Compare throughput, and check every byte of a long output."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=10_000)
+    parser.add_argument("--restarts", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--each", type=int, default=2000, help="megabytes of each comparison")
+    parser.add_argument("--node", action="store_true", help="pods on a real node")
+    options = parser.parse_args()
+    if options.node:
+        report(await nodes(options.rounds, options.each))
+        return
+    rates: dict[str, list[float]] = {kind: [] for kind in PATTERNS}
+    for _ in range(options.rounds):  # in turn, as other work on the machine comes and goes
+        for kind in PATTERNS:
+            one = await run(kind, options.each, 3, check=False)
+            rates[kind].append(one.rate)
+            say(f"{kind}: {one.rate:.0f} MB/s, all bytes: {one.whole}")
+    report(rates)
     began = time.monotonic()
     one = await run("pattern", options.megabytes, options.restarts + 1, check=True)
     say(
