@@ -113,7 +113,8 @@ async def test_worker_restarts_with_rule_as_cause_when_rule_is_broken(
         assert pod.annotations[keys.RESTART_CAUSE_ANNOTATION] == cause
         if rule is CUDA:
             await agent.printed("the rest")
-        await agent.started(2, times=2)
+        await pod.lift(2)
+        await eventually(lambda: agent.logs("worker started") >= 2)
 
 
 @pytest.mark.parametrize(
