@@ -207,14 +207,8 @@ def add_jobset_controllers(
     jobs_reconciler.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
     startup_groups_reconciler.setup(manager, features)
     if features.coscheduling:
-        coscheduling_reconciler.setup(
-            manager,
-            make(
-                coscheduling_reconciler.CoschedulingSettings,
-                features=features,
-                backend=backend,
-            ),
-        )
+        gangs = coscheduling_reconciler.CoschedulingSettings
+        coscheduling_reconciler.setup(manager, make(gangs, features=features, backend=backend))
     if features.in_place_restart:
         _add_restart_in_place(manager, configuration, backoff)
     lost_nodes_reconciler.setup(manager, lost)

@@ -100,9 +100,6 @@ class InformerCache:
         scope = (cls, homes, label_selector, field_selector, optional, shard)
         informer: SharedInformer[T] | None = self._informers.get(scope)
         if informer is None:
-            if self._started:
-                msg = f"the informer of {cls.__name__} comes too late: the cache runs already"
-                raise AlreadyStartedError(msg)
             options = msgspec.structs.replace(
                 self._options,
                 label_selector=label_selector,
@@ -110,15 +107,7 @@ class InformerCache:
                 optional=optional,
                 shard=shard,
             )
-            informer = SharedInformer(
-                self._client,
-                cls,
-                options,
-                namespaces=homes,
-                transform=transform,
-                before_first=self._all_listed,
-            )
-            self._informers[scope] = informer
+            informer = self._informers[scope] = self._new(cls, options, homes, transform)
         elif transform is not None and transform != informer.transform:
             msg = f"the informer of {cls.__name__} has another transform already"
             raise IndexConflictError(msg)
@@ -132,6 +121,21 @@ class InformerCache:
     def classes(self) -> list[type[Any]]:
         """Classes of the informers, some more than once."""
         return [scope[0] for scope in self._informers]
+
+    def _new(
+        self,
+        cls: type[T],
+        options: WatchOptions,
+        homes: tuple[str, ...],
+        transform: Callable[[T], T] | None,
+    ) -> SharedInformer[T]:
+        if self._started:
+            msg = f"the informer of {cls.__name__} comes too late: the cache runs already"
+            raise AlreadyStartedError(msg)
+        gate = self._all_listed
+        return SharedInformer(
+            self._client, cls, options, namespaces=homes, transform=transform, before_first=gate
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
