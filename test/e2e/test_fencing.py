@@ -165,8 +165,12 @@ async def test_seat_is_taken_when_a_kubelet_and_its_containers_die(two_nodes, cl
 
 async def test_training_continues_during_an_outage_of_the_api_server(two_nodes, client, tmp_path):
     """Ranks keep stepping, with heartbeats too; a failure afterwards costs one restart as usual."""
-    async with training(client, "away", tmp_path, **RING) as lost:
+    # A busy machine may stall all ranks for seconds. With the API server away, the default interval
+    # takes 2 s without beats and steps for a pod that is cut off; this one takes 12.5 s.
+    patient = {keys.IN_PLACE_HEARTBEAT_ANNOTATION: "4", keys.IN_PLACE_HANG_ANNOTATION: "120"}
+    async with training(client, "away", tmp_path, **patient) as lost:
         ranks, synced = lost.group.training, await epoch_of(client, "away")
+        await ranks.advances(400, 60)  # two beats
         runs = ranks.runs()
         await asyncio.to_thread(two_nodes.stop_apiserver, kill=True)
         try:

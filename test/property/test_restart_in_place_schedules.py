@@ -3,6 +3,7 @@
 ``JOBSETPY_SCHEDULES=20000`` tries that number instead of some hundreds.
 """
 
+import copy
 import os
 import random
 
@@ -173,6 +174,51 @@ def test_manager_that_charges_all_containers_is_found(monkeypatch, moves):
     with pytest.raises(AssertionError, match="failed after 0 failures"):
         for seed in range(40):
             play(World("sidecar", jobs=1, pods=3, max_restarts=0), seed, 150, 0.5, moves)
+
+
+class RestoredWorld(World):
+    """Workers fail, and etcd is restored: JobSet and pods' epochs go back, processes do not."""
+
+    backup = None
+    lists: frozenset[str] = frozenset()
+    """Pods whose agents are about to list."""
+
+    def faults(self):
+        """Return failures of workers, backups, and the restore of one with the same pods."""
+        out = [move for move in super().faults() if "WORKER FAILS" in move[0]]
+        out.append(("BACKUP", self._back_up))
+        if self.backup is not None and self.backup[1].keys() == self.pods.keys():
+            out.append(("RESTORE", self._restore))
+        return out
+
+    def _back_up(self):
+        epochs = {name: pod.epoch for name, pod in self.pods.items()}
+        self.backup = copy.deepcopy(self.object.get("status", {})), epochs
+
+    def _restore(self):
+        self.restored, (status, epochs) = True, self.backup
+        self.object["status"], self.history = copy.deepcopy(status), []
+        self.store_jobset()
+        self.lists = frozenset(self.pods)
+        for pod in self.pods.values():
+            pod.seen, pod.epoch = 0, epochs[pod.name]
+            self.store_pod(pod)
+
+    def _agent_sees(self, pod):
+        super()._agent_sees(pod)
+        listed, self.lists = pod.name in self.lists, self.lists - {pod.name}
+        # As the agent's follower decides it.
+        lost = self.history[pod.seen - 1][0] < pod.barrier.epoch
+        if lost if pod.barrier.lifted else listed:
+            pod.patch = pod.barrier.epoch
+
+
+@settings(max_examples=SCHEDULES // 10)
+@given(seed=st.integers(0, 2**32), share=st.sampled_from([0.06, 0.2]))
+def test_group_runs_again_when_etcd_is_restored_during_restarts(seed, share):
+    """All come to one epoch, whatever the backup knows of it, and only failures are charged."""
+    world = RestoredWorld("supervisor", jobs=1, pods=3)
+    play(world, seed, 150, share, faults=RestoredWorld.faults)
 
 
 def test_manager_that_waits_by_its_wall_clock_is_found(monkeypatch):

@@ -8,7 +8,7 @@ One machine follows one collection for ever; it has no final state::
        ▲                      │  └────┘ end of stream, silence, failure: same resourceVersion
        └───── expired (410) ──┘
     INITIAL (streaming list) ──marked bookmark──► WATCHING;  refused ──► LISTING
-    WATCHING ──failure──► CHECKING ──same history──► WATCHING;  older ──► LISTING or INITIAL
+    WATCHING ──the server may be another one──► LISTING or INITIAL
 
 Rules and their reasons:
 
@@ -32,16 +32,14 @@ Rules and their reasons:
   ``idle_timeout_s`` above 90 s: then ordinary bookmarks keep the stream alive.
 * **Another history.** After etcd is restored from a backup, resourceVersions continue from the
   backup's. The API server accepts a watch from a version that it has not reached, and sends nothing
-  up to it, bookmarks included. So after a failure the machine *checks* the history before it
-  resumes: a list of at most one object, whose version is lower than the last one only in another
-  history. It also does so after a watch that ended early, and every ``CHECK_S`` seconds, unless an
-  event or bookmark has confirmed the version since. A list in another history is marked
-  ``rewound``: there, an equal resourceVersion of an object does not mean equal content. An idle
-  watch that never failed is confirmed by its bookmarks and checks nothing. A new history that has
-  passed the last version cannot be told from the old one. So a server that refused a connection or
-  the check, as one does that has just started, is always listed again.
-  Whoever restores etcd should raise its revision (``etcdutl snapshot restore --bump-revision``,
-  Kubernetes' page on restoring etcd).
+  up to it, bookmarks included; once it has passed that version, nothing tells the histories apart.
+  A restore requires that all API servers are stopped. So a watch *resumes* only if the next one
+  opens at the first attempt, within ``RESUME_S`` of the last sign of life. Otherwise the machine
+  lists. It also lists when a version was confirmed neither by an event nor by a bookmark: in a
+  silent watch and the one after it, or for ``SURE_S`` seconds. A list of an older version is marked
+  ``rewound``: own writes may be lost, and an equal resourceVersion does not mean equal content.
+  Not noticed: a restore during a silence below the idle deadline that ends with neither an error
+  nor the end of the stream, if the new history has then passed the last version.
 * resourceVersions of one collection increase and compare as integers (KEP-5504). Events older than
   the last one are dropped, so a repeated history does not bring back deleted objects. If one is not
   a number, nothing is compared.
@@ -100,8 +98,11 @@ END_MARGIN_S: Final = 5.0
 """Time, in seconds, before the end that was asked for, from which an end is not early."""
 PROBE_MIN_S: Final = 10
 """Minimum length of a probing watch, in seconds; no probing with idle deadlines below 15 s."""
-CHECK_S: Final = 600.0
-"""Time in seconds without a confirmation of the version after which the history is checked."""
+RESUME_S: Final = 5.0
+"""Time in seconds in which all API servers cannot be stopped, restored and started again."""
+SURE_S: Final = 600.0
+"""Time in seconds without a confirmation of the version after which the end of a watch is followed
+by a list. Normally bookmarks confirm it each minute."""
 ABSENT_S: Final = 10.0
 """Interval, in seconds, between lists of an optional kind that the server does not know."""
 UNREACHABLE: Final = "the API server was unreachable"
@@ -110,14 +111,10 @@ STREAMING_TRIES: Final = 3
 
 
 class RequestPage(msgspec.Struct, frozen=True):
-    """Request a page of a consistent list; ``continue_token`` is "" for the first.
-
-    ``check``: only the list's resourceVersion is of interest.
-    """
+    """Request a page of a consistent list; ``continue_token`` is "" for the first."""
 
     continue_token: str
     limit: int
-    check: bool = False
 
 
 class OpenWatch(msgspec.Struct, frozen=True):
@@ -146,7 +143,6 @@ Command: TypeAlias = RequestPage | OpenWatch | ReadFrames | Wait
 
 class _Phase(enum.Enum):
     LISTING = enum.auto()
-    CHECKING = enum.auto()
     INITIAL = enum.auto()
     WATCHING = enum.auto()
 
@@ -173,7 +169,7 @@ class WatchMachine(Generic[T]):
     """
 
     __slots__ = (
-        *("_backoff", "_expiries", "_idle_s", "_kind", "_list_backoff", "_list_open"),
+        *("_alive_at", "_backoff", "_expiries", "_idle_s", "_kind", "_list_backoff", "_list_open"),
         *("_list_version", "_next", "_observer", "_opened_at", "_options", "_phase", "_probing"),
         *("_progressed", "_reader", "_rewound", "_shard", "_streak", "_streaming"),
         *("_streaming_failures", "_stuck", "_sure_at", "_until", "_version", "command"),
@@ -197,7 +193,8 @@ class WatchMachine(Generic[T]):
         self._list_version = ""
         self._list_open = False  # ListStarted was delivered, ListCompleted not yet
         self._rewound = False  # the list in progress is in another history than the last one
-        self._sure_at: float | None = None  # last confirmation of the history; None: at the open
+        self._alive_at: float | None = None  # last sign of life of the watch; None: the list
+        self._sure_at: float | None = None  # last confirmation of the version; None: at the open
         self._until = 0.0  # time at which the server is asked to end the watch
         self._expiries = 0
         self._streaming = options.streaming
@@ -244,13 +241,9 @@ class WatchMachine(Generic[T]):
     ) -> list[WatchEvent[T]]:
         """The page of ``RequestPage`` was received; ``bad`` are the objects that did not decode."""
         assert isinstance(self.command, RequestPage)
-        older = is_older(resource_version, self._version)
-        if self._phase is _Phase.CHECKING:
-            self._checked(older=older)
-            return []
         events: list[WatchEvent[T]] = []
         if not self.command.continue_token:
-            self._rewound = self._rewound or older
+            self._rewound = self._rewound or is_older(resource_version, self._version)
             events.append(ListStarted(self._rewound))
             self._list_open = True
             # A later page may name a newer version if the server continued from another snapshot;
@@ -286,12 +279,15 @@ class WatchMachine(Generic[T]):
     def on_opened(self, now: float) -> None:
         """The watch of ``OpenWatch`` is open; ``now`` in seconds of any clock."""
         assert isinstance(self.command, OpenWatch)
-        self._opened_at = now
+        initial = self._phase is _Phase.INITIAL
+        if not initial and self._alive_at is not None and now - self._alive_at > RESUME_S:
+            self._relist("the watch was interrupted for long", 0.0)
+            return
+        self._opened_at = self._alive_at = now
         self._until = now + self.command.timeout_seconds
         if self._sure_at is None:
             self._sure_at = now
         self._progressed = False
-        initial = self._phase is _Phase.INITIAL
         self._observer.on_watch_open(self._kind, "" if initial else self._version)
         self.command = ReadFrames(self._idle_s)
 
@@ -301,6 +297,7 @@ class WatchMachine(Generic[T]):
         If ``command`` is no longer ``ReadFrames`` afterwards, the driver closes the stream; lines
         after an error are ignored.
         """
+        self._alive_at = now
         events: list[WatchEvent[T]] = []
         if self._phase is _Phase.INITIAL and not self._list_open:
             events.append(ListStarted(self._rewound))
@@ -322,13 +319,14 @@ class WatchMachine(Generic[T]):
 
     def on_eof(self, now: float) -> None:
         """The server ended the stream cleanly."""
-        early = now < self._until - END_MARGIN_S
+        if now >= self._until - END_MARGIN_S:
+            self._alive_at = now  # the end that was asked for; others end when a server stops
         lived = self._settle(now, "eof")
         if self._phase is _Phase.INITIAL:
             # A server that knows streaming lists does not end one in the middle.
             self._leave_streaming("the server does not know streaming lists")
         else:
-            self._resume(0.0 if lived else self._pause_unless_first(), now, doubt=early)
+            self._resume(0.0 if lived else self._pause_unless_first(), now)
 
     def on_silence(self, now: float) -> None:
         """The stream was silent for ``idle_s`` seconds; the driver closes it."""
@@ -338,20 +336,21 @@ class WatchMachine(Generic[T]):
             self._leave_streaming("a streaming list fell silent")
         else:
             self._probing = True
-            self._resume(0.0, now, doubt=True)
+            self._alive_at = now  # quiet watches are silent; the next one shows whether it is one
+            self._resume(0.0, now)
+            self._sure_at = -inf  # a list sets it again
 
     def on_error(self, error: JobSetPyError, now: float) -> None:
         """A request failed, or the stream broke, with one of the client's errors."""
+        opened = self._opened_at is not None
         self._settle(now, "expired" if isinstance(error, ExpiredError) else "broken")
         match self._phase:
             case _Phase.LISTING:
                 wait = self._list_failed(error)
-            case _Phase.CHECKING:
-                wait = self._check_failed(error)
             case _Phase.INITIAL:
                 wait = self._streaming_failed(error)
             case _Phase.WATCHING:
-                wait = self._watch_failed(error)
+                wait = self._watch_failed(error, opened=opened)
             case _:
                 assert_never(self._phase)
         self._observer.on_failure(self._kind, error, wait)
@@ -406,14 +405,15 @@ class WatchMachine(Generic[T]):
                 self._streaming_failures = 0
                 if is_older(version, self._version) and not self._rewound:
                     # Objects were passed on as if equal versions were equal objects.
-                    self._relist_rewound()
+                    self._rewound = True
+                    self._relist("the API server has another history", 0.0)
                 else:
                     self._complete_list(version, events)
             return
         if is_older(version, self._version):
             self._observer.on_stale_event(self._kind, "BOOKMARK")
             self._settle(now, "error")
-            self._check(0.0)
+            self._relist("the API server has another history", 0.0)
             return
         self._sure_at = now
         if version != self._version:
@@ -426,7 +426,7 @@ class WatchMachine(Generic[T]):
         expired = isinstance(error, ExpiredError)
         self._settle(now, "expired" if expired else "error")
         initial = self._phase is _Phase.INITIAL
-        wait = self._streaming_failed(error) if initial else self._watch_failed(error)
+        wait = self._streaming_failed(error) if initial else self._watch_failed(error, opened=True)
         self._observer.on_failure(self._kind, error, wait)
 
     # ---------------------------------------------------------------------------------------------
@@ -453,50 +453,21 @@ class WatchMachine(Generic[T]):
         self._begin_list(wait)
         return wait
 
-    def _relist_rewound(self) -> float:
-        self._rewound = True
-        return self._relist("the API server has another history", 0.0)
-
     def _complete_list(self, version: str, events: list[WatchEvent[T]]) -> None:
         self._version = version
         self._rewound = False
-        self._sure_at = None
+        self._alive_at = self._sure_at = None
         self._list_open = False
         self._stuck = 0
         self._phase = _Phase.WATCHING
         events.append(ListCompleted(version))
 
-    def _resume(self, wait: float, now: float, *, doubt: bool) -> None:
-        """Continue after an end that is not a failure; check first if nothing confirmed the last.
-
-        Args:
-            wait: pause before the next request, in seconds.
-            now: present time, in seconds of any clock.
-            doubt: the end was not the one that was asked for: check after the next, if need be.
-        """
-        sure_at, self._sure_at = self._sure_at, -inf if doubt else self._sure_at
-        if sure_at is not None and now - sure_at >= CHECK_S:
-            self._check(wait)
+    def _resume(self, wait: float, now: float) -> None:
+        """Continue after an end that is not a failure, unless nothing has confirmed the version."""
+        if self._sure_at is not None and now - self._sure_at >= SURE_S:
+            self._relist("nothing confirms the resourceVersion", wait)
         else:
             self._open(wait)
-
-    def _check(self, wait: float) -> None:
-        """Compare the server's present version with the last one before the watch resumes."""
-        self._phase = _Phase.CHECKING
-        self._sure_at = -inf
-        self._go(RequestPage("", 1, check=True), wait)
-
-    def _checked(self, *, older: bool) -> None:
-        if older:
-            self._relist_rewound()
-        else:
-            self._phase = _Phase.WATCHING
-            self._sure_at = None
-            self._open(0.0)
-
-    def _check_failed(self, error: JobSetPyError) -> float:
-        # A server that has just started refuses requests until it has read roles and objects.
-        return self._relist("the API server's history is not known", self._pause(error))
 
     def _open(self, wait: float) -> None:
         """Open a watch where the last one ended, with new random deadlines."""
@@ -560,26 +531,24 @@ class WatchMachine(Generic[T]):
         self._streaming = False
         self._relist(reason, 0.0)
 
-    def _watch_failed(self, error: JobSetPyError) -> float:
+    def _watch_failed(self, error: JobSetPyError, *, opened: bool) -> float:
         if isinstance(error, ExpiredError):
             return self._relist("the resourceVersion expired", self._pause_unless_first())
         if isinstance(error, InvalidError | NotFoundError):
             return self._relist("the server refuses the watch", self._backoff.next())
-        if isinstance(error, ConnectFailedError):
-            return self._relist(UNREACHABLE, self._pause(error))
         # Not a part of the streak: after an outage with growing back-off, the server's first answer
         # is often that its history is lost, and the list need not wait then.
         wait = self._backoff.next(_retry_after(error))
         if self._counts_as_stuck(error):
             return self._relist("the watch cannot get past its resourceVersion", wait)
-        if _asks_for_patience(error):
-            self._open(wait)
-        else:
-            self._check(wait)
+        if not opened and not _asks_for_patience(error):
+            # A server that has just started refuses connections, then requests, until it has read
+            # roles and objects. When it accepts them, its history may have passed the last version.
+            if self._streaming:  # a watch itself
+                return self._relist(UNREACHABLE, wait)
+            self._alive_at = -inf
+        self._open(wait)
         return wait
-
-    def _pause(self, error: JobSetPyError) -> float:
-        return self._backoff.next(_retry_after(error))
 
     def _counts_as_stuck(self, error: JobSetPyError) -> bool:
         """Count a failure at one place; return whether it was the last that is accepted there."""

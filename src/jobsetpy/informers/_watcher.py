@@ -168,7 +168,7 @@ class Watcher(Generic[T]):
                 shard_selector=self._shard_selector,
                 limit=command.limit,
                 continue_token=command.continue_token,
-                timeout_s=self._connect_s if command.check else self._options.list_timeout_s,
+                timeout_s=self._options.list_timeout_s,
             )
         except NotFoundError as error:
             if not self._options.optional:
@@ -181,10 +181,10 @@ class Watcher(Generic[T]):
             self._failed(error)
             return
         self._alive()
-        if self._shard_selector and not command.continue_token and not command.check:
+        if self._shard_selector and not command.continue_token:
             by_server = page.shard_selector == self._shard_selector
             self._options.observer.on_shard(self.kind, by_server=by_server)
-        for problem in () if command.check else page.bad:
+        for problem in page.bad:
             self._options.observer.on_decode_error(
                 self.kind, problem, problem.namespace, problem.name
             )
@@ -218,8 +218,9 @@ class Watcher(Generic[T]):
         except FAULTS as error:
             self._failed(error)
             return
-        self._connect_s = self._options.connect_timeout_s
         machine.on_opened(self._alive())
+        if isinstance(machine.command, ReadFrames):  # a slow server will be slow after a list, too
+            self._connect_s = self._options.connect_timeout_s
         try:
             await self._follow(stream, sink)
         except BaseException as error:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, Final, TypeVar
 
 from jobsetpy.api import keys
@@ -33,6 +34,8 @@ class Cluster:
         self._transport = where.transport
         self.server = where.server
         self.namespace = where.namespace
+        self.away_at = -inf
+        """Time of the event loop at which the API server was away; ``-inf`` if it has answered."""
 
     async def get(self, path: str, *query: tuple[str, str]) -> Json:
         """Read JSON."""

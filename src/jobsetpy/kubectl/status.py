@@ -6,19 +6,30 @@ import argparse
 import asyncio
 import sys
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
-from jobsetpy.errors import ApiError, NotFoundError, RetryableApiError, TransportError
+from jobsetpy.errors import (
+    ApiError,
+    ForbiddenError,
+    NotFoundError,
+    RetryableApiError,
+    TransportError,
+    UnauthorizedError,
+)
 from jobsetpy.kubectl import output, reasons
 from jobsetpy.kubectl.cluster import Cluster
-from jobsetpy.kubectl.errors import explain
+from jobsetpy.kubectl.errors import CommandError, explain
 from jobsetpy.kubectl.objects import IDLE, describe
 from jobsetpy.kubectl.output import Branch, clean, paint
 
 MAX_PODS: Final = 64
 """Maximum number of pods shown for each Job; ``--all`` shows all."""
 EVERY_S: Final = 1.0
+STARTS_S: Final = 30.0
+"""Time in seconds for which an API server that was away may refuse requests: it serves them before
+it has read roles and definitions of resources."""
 _RESTARTS: Final = (
     ("inPlace", "in place"),
     ("notCounted", "in place not counted (asked for, resumed or resized)"),
@@ -83,10 +94,19 @@ async def later(
 ) -> tuple[dict[str, Any], str]:
     """Look again in a second; if the server cannot be reached, return what was known and why."""
     await asyncio.sleep(EVERY_S if after_s is None else after_s)
+    now = asyncio.get_running_loop().time()
     try:
-        return await look(cluster, name), ""
+        found = await look(cluster, name)
     except (TransportError, RetryableApiError) as error:
+        cluster.away_at = now
         return found, explain(error, cluster.server)
+    except (ForbiddenError, UnauthorizedError, CommandError) as error:
+        if now - cluster.away_at > STARTS_S:
+            raise
+        text = explain(error, cluster.server) if isinstance(error, ApiError) else str(error)
+        return found, text
+    cluster.away_at = -inf
+    return found, ""
 
 
 async def look(cluster: Cluster, name: str) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Terminal:
 async def plugin(cluster, namespace, *words, on=asyncio.subprocess.PIPE):
     """Start a command of the plugin."""
     return await asyncio.create_subprocess_exec(
-        *PLUGIN, *words, f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}",
-        stdin=on, stdout=on, stderr=on, env={**os.environ, "TERM": "xterm"},
+        *PLUGIN, words[0], f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}",
+        *words[1:], stdin=on, stdout=on, stderr=on, env={**os.environ, "TERM": "xterm"},
     )  # fmt: skip
 
 
@@ -131,6 +131,38 @@ async def test_create_says_why_it_cannot(cluster, client, namespace, tmp_path):
     for (_, message), (_, err) in zip(cases, found, strict=True):
         assert message in err
     await client.delete(JobSet, namespace, "made")
+
+
+async def says(process, text):
+    """Read lines of a command's errors up to one with a text."""
+    while text not in (line := (await process.stderr.readline()).decode()):
+        assert line, f"it ends without {text!r}"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("flag", ["--wait", "--follow"])
+async def test_create_waits_through_an_outage(cluster, client, namespace, flag):
+    """It says so meanwhile, and ends as the JobSet does once the API server answers again."""
+    process = await plugin(cluster, namespace, *CREATE, flag, *PROGRAM)
+    try:
+        async with patience.timeout(120):
+            await says(process, "made is")
+            await asyncio.to_thread(cluster.stop_apiserver, kill=True)
+            try:
+                await says(process, "The connection to the server")
+            finally:
+                await asyncio.to_thread(cluster.start_apiserver)
+            await says(process, "made is")
+            ended = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted"}
+            ended |= {"message": "done", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+            status = {"status": {"conditions": [ended]}}
+            await client.merge_patch(JobSet, namespace, "made", status, subresource="status")
+            _, err = await process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    assert (process.returncode, b"Traceback" in err) == (0, False), err
 
 
 async def test_doctor_has_a_command_for_each_problem(cluster, namespace, client):

@@ -69,7 +69,7 @@ class MemoryServer:
         self.watch_faults: list[Exception] = []
         self.bad: list[Exception] = []
         self.deaf = False
-        self.never_opens = False
+        self.gone = self.never_opens = False
         self.opens_after_s = 0.0
         self.uids = 0
         self.snapshot: tuple[str, list[Pod]] = ("", [])
@@ -131,11 +131,9 @@ class MemoryServer:
 
     async def list_page(self, cls, namespace="", **options):
         await asyncio.sleep(0)
-        if options["limit"] == 1:  # a check of the history
-            if self.never_opens:
-                await asyncio.sleep(options["timeout_s"])
-                raise ApiTimeoutError("late")
-            return Page([], str(self.version), "", [])
+        if self.gone:
+            await asyncio.sleep(options["timeout_s"])
+            raise ApiTimeoutError("late")
         self.lists.append(options)
         if self.list_faults:
             raise self.list_faults.pop(0)
@@ -152,7 +150,7 @@ class MemoryServer:
     @asynccontextmanager
     async def watch(self, cls, namespace="", **options) -> AsyncIterator[MemoryStream]:
         await asyncio.sleep(self.opens_after_s)
-        if self.never_opens:
+        if self.gone or self.never_opens:
             await asyncio.Event().wait()
         if self.watch_faults:
             raise self.watch_faults.pop(0)

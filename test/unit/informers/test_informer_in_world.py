@@ -80,9 +80,9 @@ async def test_store_equals_the_world_after_faults_of_all_kinds(world, informer)
         ):
             fault()
             disturb(world, 1 + number)
-            await asyncio.sleep(5)
+            await asyncio.sleep(4)
             check(world, informer)
-        assert len(informer.log.lists) == 1
+        assert informer.log.relists == []
 
         faults.status(503, verb="watch", count=2)
         faults.end_watches()
@@ -91,7 +91,7 @@ async def test_store_equals_the_world_after_faults_of_all_kinds(world, informer)
         await asyncio.sleep(10)
         check(world, informer)
 
-        assert len(informer.log.lists) == 2
+        assert len(informer.log.lists) <= 3
         assert informer.healthy()
 
 

@@ -8,7 +8,6 @@ import pytest
 from jobsetpy.client import WatchFrame
 from jobsetpy.client._errors import error_from_response
 from jobsetpy.errors import (
-    ApiError,
     ApiTimeoutError,
     ConnectFailedError,
     DecodeError,
@@ -29,6 +28,7 @@ from jobsetpy.informers._events import (
     ListStarted,
 )
 from jobsetpy.informers._machine import (
+    RESUME_S,
     STREAMING_TRIES,
     STUCK_LIMIT,
     OpenWatch,
@@ -95,15 +95,10 @@ def reading(version="10", at=0.0, **options):
     return made, log
 
 
-CHECK = RequestPage("", 1, check=True)
-
-
 def resume(made):
-    """Go through the wait and the check that follow a failure, with a server of the same history."""
+    """Go through the wait that follows a failure."""
     if isinstance(made.command, Wait):
         made.on_waited()
-    if made.command == CHECK:
-        assert made.on_page([], made.resource_version, "more") == []
 
 
 class TestLists:
@@ -391,11 +386,13 @@ class TestEnds:
         """A watch that breaks resumes from the same version after a short jittered wait."""
         made, log = reading()
 
-        made.on_error(fault, 20.0)
+        made.on_error(fault, 2.0)
         assert made.command == Wait(0.05)
         resume(made)
 
         assert made.command == OpenWatch("10", 450)
+        made.on_opened(2.1)
+        assert isinstance(made.command, ReadFrames)
         assert log.ends == ["broken"]
         assert log.relists == []
 
@@ -441,7 +438,7 @@ class TestExpiry:
         """Waits grow while the server is unreachable; its first answer resets them."""
         made, _ = watching()
         for _ in range(8):
-            made.on_error(StreamBrokenError("cut"), 0.0)
+            made.on_error(RetryableApiError(429), 0.0)
             assert isinstance(made.command, Wait)
             resume(made)
 
@@ -484,14 +481,14 @@ class TestExpiry:
 
         assert made.command == RequestPage("", 500)
 
-    @pytest.mark.parametrize(
-        "fault",
-        [RetryableApiError(429), StreamBrokenError("no"), ForbiddenError(403), ApiError(418)],
-    )
-    def test_temporary_failures_never_list(self, fault):
-        """Neither a busy server, a broken network nor a status without its own class causes a list."""
+    @pytest.mark.parametrize("opens", [True, False])
+    @pytest.mark.parametrize("fault", [RetryableApiError(429), StreamBrokenError("no")])
+    def test_temporary_failures_never_list(self, fault, opens):
+        """Neither a busy server nor a network that breaks streams causes a list."""
         made, log = watching()
         for _ in range(5 * STUCK_LIMIT):
+            if opens or not isinstance(fault, RetryableApiError):
+                made.on_opened(0.0)
             made.on_error(fault, 0.0)
             resume(made)
 
@@ -536,17 +533,27 @@ class TestSilence:
         assert made.command == OpenWatch("10", 450)
 
 
-def failed(made):
-    """The connection breaks."""
-    made.on_error(StreamBrokenError("cut"), 20.0)
+def broken(made):
+    """The connection breaks, which is noticed late, or when the process has been frozen."""
+    made.on_frames([bookmark(10)], 20.0)
+    made.on_error(StreamBrokenError("cut"), 20.1 + RESUME_S)
     made.on_waited()
+    made.on_opened(20.2 + RESUME_S)
+
+
+def refused(made):
+    """It breaks, and the next attempt is refused."""
+    made.on_error(StreamBrokenError("cut"), 0.1)
+    made.on_waited()
+    made.on_error(RetryableApiError(503), 0.2)
+    made.on_waited()
+    made.on_opened(0.3)
 
 
 def ended_early(made):
-    """The server stops, and another takes over at once, whose history is behind."""
+    """The server stops, and another is there when the back-off is over."""
     made.on_eof(20.0)
     made.on_opened(20.0)
-    made.on_eof(470.0)
 
 
 def silent(made):
@@ -571,78 +578,46 @@ def older_bookmark(made):
 
 class TestAnotherHistory:
     @pytest.mark.parametrize(
-        "end",
-        [failed, ended_early, silent, unconfirmed, older_bookmark],
-        ids=lambda end: end.__name__,
+        "end", [broken, refused, ended_early, silent, unconfirmed, older_bookmark]
     )
-    def test_history_is_listed_again_when_it_is_older(self, end):
-        """Nothing confirmed the version, the check shows an older one: the list is ``rewound``."""
+    @pytest.mark.parametrize(("version", "rewound"), [("6", True), ("12", False)])
+    def test_server_is_listed_again_when_it_may_be_another(self, end, version, rewound):
+        """Its history may be older, or may have passed the last version in the meantime."""
         made, log = reading()
         end(made)
 
-        assert made.command == CHECK
-        assert made.on_page([thing("x", 3)], "5", "more") == []
         assert made.command == RequestPage("", 500)
-        assert made.on_page([], "6", "") == [ListStarted(rewound=True), ListCompleted("6")]
-        assert log.relists == ["the API server has another history"]
-        assert made.command == OpenWatch("6", made.command.timeout_seconds)
+        assert len(log.relists) == 1
+        assert made.on_page([], version, "") == [ListStarted(rewound), ListCompleted(version)]
+        assert made.command == OpenWatch(version, made.command.timeout_seconds)
         made.on_opened(500.0)
-        assert made.on_frames([added("a", 7)], 500.0) == [Applied(thing("a", 7))]
-
-    @pytest.mark.parametrize("streaming", [False, True])
-    @pytest.mark.parametrize("first", [ConnectFailedError("no"), StreamBrokenError("cut")])
-    def test_server_is_listed_again_when_it_refused_connections(self, streaming, first):
-        """Its history may be another one that has passed the last version in the meantime."""
-        made, log = machine(streaming=streaming)
-        if streaming:
-            made.on_opened(0.0)
-            made.on_frames([bookmark(10, end=True)], 0.0)
-        else:
-            made.on_page([], "10", "")
-            made.on_opened(0.0)
-        for error in (first, *[ConnectFailedError("no")] * 5):
-            made.on_error(error, 20.0)
-            made.on_waited()
-
-        expected = OpenWatch("", 450, send_initial_events=True)
-        assert made.command == (expected if streaming else RequestPage("", 500))
-        assert log.relists != []
-
-    @pytest.mark.parametrize("error", [ForbiddenError(403), RetryableApiError(429)])
-    def test_server_is_listed_again_when_it_refuses_the_check(self, error):
-        """A server that has just started has not read its roles, or initializes its storage."""
-        made, _ = reading()
-        failed(made)
-        made.on_error(error, 21.0)
-        made.on_waited()
-
-        assert made.command == RequestPage("", 500)
+        assert made.on_frames([added("a", 13)], 500.0) == [Applied(thing("a", 13))]
 
     @pytest.mark.parametrize("idle", [45.0, 120.0])
-    def test_idle_watch_with_bookmarks_checks_nothing(self, idle):
-        """An hour of bookmarks costs no list, whoever ends the watches."""
+    def test_idle_watch_with_bookmarks_lists_nothing(self, idle):
+        """An hour of bookmarks costs no list, no matter how the watches end."""
         made, _ = reading(idle_timeout_s=idle)
         now = 0.0
         for version in range(11, 70):
             now += 60.0
             made.on_frames([bookmark(version)], now)
             made.on_eof(now + 2.0)
-            assert isinstance(made.command, OpenWatch)
             made.on_opened(now + 2.0)
+            assert isinstance(made.command, ReadFrames)
 
-    def test_idle_watch_without_bookmarks_checks_once_in_ten_minutes(self):
+    def test_idle_watch_without_bookmarks_lists_once_in_ten_minutes(self):
         """A collection that never changes may have none (etcd without progress notifications)."""
         made, log = reading()
         made.on_silence(37.5)
-        now, checks = 37.5, 0
+        now = 37.5
         while now < 3600.0:
-            checks += made.command == CHECK
-            resume(made)
+            if isinstance(made.command, RequestPage):
+                made.on_page([], "10", "")
             made.on_opened(now)
             now += made.command.idle_s - 5.0
             made.on_eof(now)
 
-        assert (checks, log.relists) == (6, [])
+        assert log.relists == 6 * ["nothing confirms the resourceVersion"]
 
     def test_streaming_list_is_repeated_when_it_turns_out_to_be_rewound(self):
         """Only its end shows the version, when its objects have been passed on as usual."""

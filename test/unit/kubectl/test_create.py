@@ -99,6 +99,11 @@ async def test_wait_shows_progress_and_exits_with_the_outcome(kubectl, monkeypat
         kubectl.world.faults.status(503)
         await eventually(lambda: shown("Error from server"))
         kubectl.world.faults.clear()
+        # It serves requests before it has read roles and definitions of resources.
+        for code in (403, 404):
+            starting = kubectl.world.faults.status(code)
+            await eventually(lambda starting=starting: starting.hits >= 3)
+            kubectl.world.faults.clear()
         failed = {
             "type": "Failed", "status": "True", "message": "jobset failed",
             "lastTransitionTime": "2026-01-01T00:00:00Z",

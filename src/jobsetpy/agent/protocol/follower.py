@@ -117,7 +117,7 @@ class Follower:
         observer = WatchLog(log, hint, self._refused)
         self._watcher = watch_one(client, JobSet, settings, settings.jobset_name, observer)
         self._jobset: JobSet | None = None
-        self._listing = self._rewound = False
+        self._listing = False
         self._present = True
 
     def start(self, tasks: Supervisor) -> None:
@@ -137,8 +137,8 @@ class Follower:
         """
         for event in events:
             match event:
-                case ListStarted(rewound):
-                    self._listing, self._rewound, self._jobset = True, rewound, None
+                case ListStarted():
+                    self._listing, self._jobset = True, None
                 case ListCompleted():
                     self._listing = False
                 case Listed(jobset) | Applied(jobset):
@@ -151,9 +151,10 @@ class Follower:
                     assert_never(event)
             if not self._listing:
                 self._see(self._jobset)
-            if isinstance(event, ListCompleted) and (self._rewound or not self.barrier.lifted):
-                # The pod may be as it was before its epoch was stored. No pod waits for a lifted
-                # barrier, and a whole cluster of agents must not patch after each outage.
+            if isinstance(event, ListCompleted) and not self.barrier.lifted:
+                # etcd may have been restored from a backup that is older than the report. Running
+                # workers need no report, and a whole cluster of agents must not patch after each
+                # outage.
                 self.reporter.repeat()
 
     def _refused(self) -> None:
@@ -186,6 +187,11 @@ class Follower:
         if barrier.uid in {"", uid}:
             self._on_status(status)
         self._perform(barrier.observe(uid, status.synced_epoch, status.deprecated_epoch))
+        if barrier.lifted and uid == barrier.uid and status.synced_epoch < barrier.epoch:
+            # Within one history of etcd the synced epoch never decreases: it was restored from a
+            # backup, and this epoch was lost. If no agent reported it, a pod that starts now would
+            # join it while the others run.
+            self.reporter.repeat()
         if not joined and barrier.epoch and not jobset.restarts_in_place:
             self._log(
                 "the JobSet does not restart in place: its barrier is never lifted",

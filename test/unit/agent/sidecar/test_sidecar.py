@@ -76,7 +76,8 @@ class ScriptedClient:
         self.watch_results: list[Exception | None] = []
         self.stream = Stream()
         self.pages: list[list[dict[str, Any]]] = []
-        self.version = "1000"
+        self.known: dict[str, Any] = {}
+        """JobSet that the agent was shown last."""
 
     async def merge_patch(
         self, cls: type[Pod], namespace: str, name: str, body: Mapping[str, Any]
@@ -100,9 +101,11 @@ class ScriptedClient:
         yield self.stream
 
     async def list_page(self, cls: type[Any], namespace: str = "", **how: Any) -> Page[Any]:
-        if how["limit"] == 1:  # a check of the history
-            return Page([], self.version, "")
-        items = [msgspec.convert(item, cls) for item in self.pages.pop(0)]
+        result = self.watch_results.pop(0) if self.watch_results else None
+        if result is not None:
+            raise result
+        page = self.pages.pop(0) if self.pages else [self.known]
+        items = [msgspec.convert(item, cls) for item in page]
         return Page(items, "100", "")
 
     @property
@@ -176,8 +179,18 @@ class Rig:
         """Show the agent that its first epoch is synced."""
         await self.sees(frame("MODIFIED", jobset(version, 1)))
 
+    async def quiet(self, seconds: int) -> None:
+        """Let time pass in which the API server sends only its bookmarks."""
+        for _ in range(seconds // 60):
+            await asyncio.sleep(60)
+            await self.sees(frame("BOOKMARK", {"metadata": {"resourceVersion": "6"}}))
+        await asyncio.sleep(seconds % 60)
+
     async def sees(self, *frames: WatchFrame) -> None:
         """Push frames and let the agent act on them."""
+        for each in frames:
+            if each.type != "BOOKMARK":
+                self.client.known = msgspec.json.decode(each.object)
         self.client.stream.push(*frames)
         await asyncio.sleep(0.01)
 
@@ -330,16 +343,24 @@ async def test_silent_watch_is_replaced(rig: Rig) -> None:
     assert "watch of the JobSet is silent" in rig.log.events
 
 
-async def test_agent_reports_its_epoch_again_when_etcd_is_restored(rig: Rig) -> None:
-    """The JobSet and the pod are as in the backup; the agent waits for the epoch that was lost."""
+@pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
+@pytest.mark.parametrize(("version", "lists"), [(4, 2), (9, 1)], ids=["behind", "passed"])
+async def test_agent_reports_its_epoch_again_when_etcd_is_restored(
+    rig: Rig, runs: bool, version: int, lists: int
+) -> None:
+    """JobSet and pod are as in the backup; resourceVersions may have passed those of before."""
     async with rig.joined():
-        stream, before = rig.client.stream, rig.client.epochs
-        rig.client.version = "3"
-        stream.fail(StreamBrokenError("cut"))
+        if runs:
+            await rig.lift()
+        before = rig.client.epochs
+        await asyncio.sleep(10)
+        rig.client.stream.fail(StreamBrokenError("cut"))
+        rig.client.watch_results = [RetryableApiError(503)]
         await asyncio.sleep(1)
-        await rig.sees(frame("ADDED", jobset(2)), list_end(4))
-        await asyncio.sleep(1)
-        await rig.lift(6)
+        for _ in range(lists):  # of a list that turns out to be older, the second is marked so
+            await rig.sees(frame("ADDED", jobset(2)), list_end(version))
+            await asyncio.sleep(1)
+        await rig.lift(version + 1)
         await asyncio.sleep(1)
         assert rig.lifted
 
@@ -459,7 +480,7 @@ async def test_patch_is_retried_until_it_is_stored(rig: Rig) -> None:
         *[RetryableApiError(503, "", "busy")] * 30,
     ]
     async with rig.joined():
-        await asyncio.sleep(3600)
+        await rig.quiet(3600)
 
     assert rig.client.epochs == ["1"] * 33
     assert rig.log.events.count("epoch patched") == 1
@@ -501,7 +522,7 @@ async def test_pod_is_confirmed_again_when_the_last_answer_is_old(
     """A pod may be given up ten seconds after its deletion began."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline=deadline))
     async with rig.joined():
-        await asyncio.sleep(after_s)
+        await rig.quiet(after_s)
         await rig.lift()
         await asyncio.sleep(1)
 
