@@ -1,4 +1,4 @@
-"""``explain``: the settings that apply to a JobSet, and where each comes from."""
+"""``explain``: the settings that apply to a JobSet, their sources, and what failures lead to."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.annotations import PREFIX, SETTINGS, Level
 from jobsetpy.kubectl import cluster, manifests, output
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+from jobsetpy.kubectl.outcomes import Outcome, outcomes
 from jobsetpy.reconcilers.restart_in_place.injection.effective import (
     CLUSTER,
     ENFORCED,
@@ -82,6 +83,9 @@ def run(options: argparse.Namespace) -> int:
     for jobset, errors in found:
         print(f"jobset/{text(child(jobset, 'metadata'), 'name')}")  # noqa: T201
         for line in output.table(Effective._fields, list(settings(jobset))):
+            print(line)  # noqa: T201
+        print()  # noqa: T201
+        for line in output.table(Outcome._fields, list(outcomes(jobset))):
             print(line)  # noqa: T201
         for error in errors:
             print(f"error: {error}")  # noqa: T201

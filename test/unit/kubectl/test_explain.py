@@ -9,6 +9,7 @@ import yaml
 
 from jobsetpy.api import keys
 from jobsetpy.kubectl import main as plugin
+from jobsetpy.kubectl.outcomes import outcomes
 from support.restarts import injection_kit
 
 
@@ -38,6 +39,35 @@ def test_each_setting_has_its_source_and_its_page(manifest, capsys):
     assert grace["page"] == "docs/how-to/restart-in-place.md"
     assert found["lost-node-deadline"]["source"] == "default"
     assert "coscheduling-targets" not in found
+
+
+@pytest.mark.parametrize(
+    ("notes", "spec", "failure", "leads_to"),
+    [
+        ({}, {}, "a worker ends with an error", "all workers restart in their pods"),
+        ({}, {}, "a pod is deleted, evicted or drained", "its Job replaces the pod"),
+        ({keys.IN_PLACE_SPARES_ANNOTATION: "1"}, {}, "a pod is deleted", "a ready spare takes its"),
+        ({keys.IN_PLACE_END_CODES_ANNOTATION: "4"}, {}, "a worker ends with 4", "its pod ends"),
+        ({keys.LOST_NODE_DEADLINE_ANNOTATION: "60s"}, {}, "a node is lost", "given up after 60s"),
+        ({keys.IN_PLACE_HANG_ANNOTATION: "30"}, {}, "no new step for 30 s", "the worker is killed"),
+        ({}, {}, "a worker hangs", "not detected"),
+        ({}, {}, "more than 7 counted restarts", "ReachedMaxRestarts"),
+        ({}, {"restartStrategy": "Recreate"}, "a Job fails", "all Jobs are created again"),
+        (
+            {},
+            {"rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]},
+            "a Job fails; JobFailureReasons PodFailurePolicy",
+            "FailJobSet",
+        ),
+    ],
+)
+def test_each_failure_has_its_outcome(notes, spec, failure, leads_to):
+    """By the settings alone, without a cluster."""
+    body = injection_kit.jobset(mode="supervisor", notes=notes)
+    body["spec"]["failurePolicy"] |= {"maxRestarts": 7, **spec}
+    found = [each for each in outcomes(body) if each.failure.startswith(failure)]
+
+    assert [leads_to in each.leads_to for each in found] == [True]
 
 
 def test_refused_manifest_is_explained_with_its_errors(manifest, capsys):
