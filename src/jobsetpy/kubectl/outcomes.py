@@ -1,4 +1,4 @@
-"""What each failure of a JobSet leads to, by its settings: the second table of ``explain``."""
+"""Outcomes of each kind of failure, by the settings of a JobSet: the second table of ``explain``."""
 
 from __future__ import annotations
 
