@@ -1,4 +1,4 @@
-"""Outcomes of each kind of failure, by the settings of a JobSet: the second table of ``explain``."""
+"""Outcomes of each kind of failure, by a JobSet's settings: second table of ``explain``."""
 
 from __future__ import annotations
 
