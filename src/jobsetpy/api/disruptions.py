@@ -1,7 +1,9 @@
 """Interruptions of pods by Kubernetes: the one table of what each costs and how each ends a pod.
 
-Reasons of the pod condition ``DisruptionTarget`` in Kubernetes 1.34 to 1.37. A reason that is
-not listed is a failure of the pod.
+Reasons of the pod condition ``DisruptionTarget``. A reason that is not listed is a failure of the
+pod. Each of Kubernetes 1.34 to 1.37 has all of them: that of device taints since 1.33 (gate
+``DRADeviceTaints``, on by default since 1.36), the others since 1.26. The disruption controller
+sets the condition to ``False`` if the pod was not deleted within two minutes.
 """
 
 from __future__ import annotations
