@@ -179,6 +179,15 @@ def readme(text: str) -> str:
     return f"{head}{BEGIN}{chr(10).join(lines)}\n{END}{tail}"
 
 
+def known_values(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of all values, for warnings about others; true where any may follow."""
+    out: dict[str, Any] = {"global": True} if "definitions" in schema else {}
+    for name, each in schema["properties"].items():
+        closed = "properties" not in each or each.get("additionalProperties") is False
+        out[name] = True if closed else known_values(each)
+    return out
+
+
 def wanted() -> dict[Path, str]:
     """Return the contents of each generated file."""
     crd = "jobset.x-k8s.io_jobsets.yaml"
@@ -188,6 +197,8 @@ def wanted() -> dict[Path, str]:
         CHART / "files" / f"{kind}-group-webhooks.yaml": group_webhook(kind)
         for kind in GROUP_WEBHOOKS
     }
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    out[CHART / "files" / "known-values.json"] = f"{json.dumps(known_values(schema), indent=1)}\n"
     out[CHART / "crds" / crd] = (CONFIG / "crd" / crd).read_text()
     for path, make in ((CHART / "Chart.yaml", chart_yaml), (CHART / "README.md", readme)):
         out[path] = make(path.read_text())

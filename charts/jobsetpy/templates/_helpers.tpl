@@ -57,6 +57,33 @@ control-plane: controller-manager
 {{- toYaml (merge $own (index . 1) $root.Values.commonLabels) -}}
 {{- end -}}
 
+{{/* Annotations as text; numbers and booleans of a values file, too. */}}
+{{- define "jobset.annotations" -}}
+{{- range $key, $value := . }}
+{{ $key | quote }}: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Pull secrets, each given by its name or as an object with it. */}}
+{{- define "jobset.pullSecrets" -}}
+{{- range concat .Values.image.pullSecrets .Values.imagePullSecrets }}
+- name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
+{{- end }}
+{{- end -}}
+
+{{/* Values that the chart does not know, a line for each: (list values known prefix). */}}
+{{- define "jobset.unknown" -}}
+{{- $known := index . 1 -}}
+{{- $prefix := index . 2 -}}
+{{- range $key, $value := index . 0 }}
+{{- if not (hasKey $known $key) }}
+  {{ $prefix }}{{ $key }}
+{{- else if and (kindIs "map" $value) (kindIs "map" (index $known $key)) }}
+{{- include "jobset.unknown" (list $value (index $known $key) (printf "%s%s." $prefix $key)) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "jobset.serviceAccountName" -}}
 {{- .Values.serviceAccount.name | default (include "jobset.object" (list . "controller")) -}}
 {{- end -}}

@@ -122,8 +122,8 @@ async def _definition(cluster: Cluster) -> Result:
     if "syncedEpoch" not in status:
         text = "it is another controller's: it knows no epochs, so restarts in place cannot work"
         return ERROR, text, fix
-    if not {"restartHistory", "state"} <= set(status):
-        return WARNING, "it is older than this plugin: it has no history", fix
+    if missing := sorted({"restartHistory", "startTime", "state"}.difference(status)):
+        return WARNING, f"it is older than this plugin: it has no {', '.join(missing)}", fix
     return OK, "it has all fields of this release"
 
 

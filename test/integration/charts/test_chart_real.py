@@ -62,17 +62,46 @@ def test_pods_fit_the_restricted_profile(online, kube, space):
     kube.delete(rendered["ServiceAccount", "r-jobset-controller"])
 
 
+def other_deployment(name, namespace):
+    """Return a Deployment whose selector is not ours."""
+    labels = {"app.kubernetes.io/component": "controller"}
+    container = {"name": "controller", "image": "other:1"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def other_chart(folder):
+    """Return the folder of a chart with that Deployment, for any release."""
+    (folder / "templates").mkdir()
+    (folder / "Chart.yaml").write_text("{apiVersion: v2, name: jobset, version: 0.12.0}")
+    document = other_deployment("{{ .Release.Name }}-jobset-controller", "{{ .Release.Namespace }}")
+    (folder / "templates" / "deployment.yaml").write_text(yaml.safe_dump(document))
+    return folder
+
+
 def objects_of(online, release, space):
     """Return the objects that Helm has installed."""
     text = online.ok("get", "manifest", release, "--namespace", space)
     return [item for item in yaml.load_all(text, LOADER) if item]
 
 
-def test_chart_installs_upgrades_and_uninstalls(online, kube, space):
+def test_chart_installs_upgrades_and_uninstalls(online, kube, space, tmp_path):
     """Values that managers write are kept by an upgrade; the CRD stays after the removal."""
     where = ("--namespace", space)
-    agents = {"agent": {"namespaces": ["default", "later"]}}
-    notes = online.ok("install", "gangs", str(CHART), *where, values=agents)
+    values = {"agent": {"namespaces": ["default", "later"]}, "controller": {"replica": 2}, "x": {}}
+    # A release of another chart with the same names: only its Deployment has to go.
+    online.ok("install", "gangs", str(other_chart(tmp_path)), *where)
+    message = online.refused("upgrade", "gangs", str(CHART), *where, values=values)
+    assert "field is immutable" in message
+    kube.delete(other_deployment("gangs-jobset-controller", space))
+    notes = online.ok("upgrade", "gangs", str(CHART), *where, values=values)
+    assert "ignores them:\n\n  controller.replica\n  x\n" in notes
+    assert "--set image.registry=REGISTRY" in notes
     installed = objects_of(online, "gangs", space)
     assert len(installed) > 20
     accounts = [each["metadata"] for each in installed if each["kind"] == "ServiceAccount"]

@@ -269,9 +269,25 @@ def test_names_are_valid_for_any_release(offline, release, values, prefix):
             assert service["namespace"] == "elsewhere"
 
 
+def test_values_of_other_charts_are_accepted(offline):
+    """Numbers as annotations, and names of pull secrets."""
+    values = {
+        "controller": {"annotations": {"port": 8443}, "podAnnotations": {"scrape": True}},
+        "image": {"pullSecrets": ["pull"]},
+        "serviceAccount": {"annotations": {"number": 12345678}},
+        "kubernetesClusterDomain": "cluster.local",
+    }
+    made = offline.render(values)
+    template = made[DEPLOYMENT]["spec"]["template"]
+    account = made["ServiceAccount", "jobset-controller"]
+    assert made[DEPLOYMENT]["metadata"]["annotations"] == {"port": "8443"}
+    assert template["metadata"]["annotations"]["scrape"] == "true"
+    assert template["spec"]["imagePullSecrets"] == account["imagePullSecrets"] == [{"name": "pull"}]
+    assert account["metadata"]["annotations"] == {"number": "12345678"}
+
+
 REFUSED = [
     ({"controller": {"replicas": "two"}}, "/controller/replicas"),
-    ({"controller": {"replica": 2}}, "'replica' not allowed"),
     (
         {"controller": {"resources": {"limits": {"cpu": "many"}}}},
         "/controller/resources/limits/cpu",
@@ -285,7 +301,7 @@ REFUSED = [
     ),
     ({"image": {"tag": "a:b"}}, "/image/tag"),
     ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
-    ({"imagePullSecrets": ["name"]}, "/imagePullSecrets/0"),
+    ({"imagePullSecrets": [{"secret": "name"}]}, "/imagePullSecrets/0"),
     ({"featureGates": {"Flying": True}}, "'Flying' not allowed"),
     ({"featureGates": {"TLSOptions": False}}, "/featureGates/TLSOptions"),
     ({"tls": {"minVersion": "VersionTLS11"}}, "/tls/minVersion"),
@@ -309,7 +325,6 @@ REFUSED = [
     ({"coscheduler": {"mode": "third"}}, "/coscheduler/mode"),
     ({"controller": {"shards": 65}}, "/controller/shards"),
     ({"controller": {"shards": 3, "replicas": 2}}, "controller.replicas: must be at least"),
-    ({"coscheduling": {"optimistic": True}}, "optimistic"),
 ]
 
 

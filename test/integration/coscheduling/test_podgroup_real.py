@@ -97,6 +97,7 @@ class Site:
             "terminationGracePeriodSeconds": 0,
             "tolerations": [{"operator": "Exists"}],
             "containers": [container],
+            **spec.pop("pod", {}),
         }
         job = {"completionMode": "Indexed", "backoffLimit": spec.pop("backoff", 6)} | elastic(pods)
         by_field = {} if scope is None else {keys.COSCHEDULING_ANNOTATION: scope}
@@ -433,6 +434,27 @@ async def test_entries_of_the_field_have_groups_of_their_own(site):
         await site.delete("steps")
 
 
+@pytest.mark.parametrize("mode", ["all", "single"])
+async def test_gang_is_preempted_as_its_disruption_mode_says(site, mode):
+    """As a whole, with an event, or only as many pods as are needed."""
+    for name, value in (("low", 1), ("high", 100)):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        path, meta = "/apis/scheduling.k8s.io/v1/priorityclasses", {"name": f"{mode}-{name}"}
+        await send(site.client, "POST", path, {**body, "metadata": meta})
+    async with site.manager_process("auto"):
+        fields = {"scope": None, "scheduling": {"disruptionMode": {mode: {}}}}
+        await site.create("victim", pods=ROOM, pod={"priorityClassName": f"{mode}-low"}, **fields)
+        await site.has_bound("victim", ROOM, ROOM)
+        await site.create("winner", pods=2, pod={"priorityClassName": f"{mode}-high"}, **fields)
+        await site.has_bound("winner", 2, 2)
+        await site.has_bound("victim", 0 if mode == "all" else 2, ROOM)
+        if mode == "all":
+            assert "preempted as a whole" in await site.event(keys.POD_GROUP_DISRUPTED_REASON)
+        await site.delete("winner")
+        await site.has_bound("victim", ROOM, ROOM)
+        await site.delete("victim")
+
+
 async def test_pod_group_of_somebody_else_is_not_adopted(site):
     """An event names it; the JobSet continues when it is gone."""
     async with site.manager_process("auto"):
@@ -458,11 +480,12 @@ SPARES = {keys.IN_PLACE_SPARES_ANNOTATION: "1"}
 IN_PLACE = {"failurePolicy": {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}}
 
 
-async def check_spares(site):
+async def check_spares(site, **spec):
     """Five pods with a spare among them, on nodes for four."""
-    await site.create("patient", pods=ROOM + 1, notes=SPARES, **IN_PLACE)
+    spec |= IN_PLACE
+    await site.create("patient", pods=ROOM + 1, notes=SPARES, **spec)
     notes = {**SPARES, keys.START_WITHOUT_SPARES_ANNOTATION: "true"}
-    await site.create("early", pods=ROOM + 1, notes=notes, **IN_PLACE)
+    await site.create("early", pods=ROOM + 1, notes=notes, **spec)
     await site.has_bound("early", ROOM, ROOM + 1)
     await site.has_condition("early", DONE, "True", keys.POD_GROUPS_BOUND_REASON)
     assert await site.bound("patient") == (0, ROOM + 1)
@@ -484,9 +507,10 @@ async def check_spares(site):
         await site.delete(name)
 
 
-async def check_lost_pods(site):
+async def check_lost_pods(site, **spec):
     """Four pods with two spares lose two when there is a node for one, and then for both."""
-    await site.create("lost", pods=ROOM, notes={keys.IN_PLACE_SPARES_ANNOTATION: "2"}, **IN_PLACE)
+    spec |= IN_PLACE
+    await site.create("lost", pods=ROOM, notes={keys.IN_PLACE_SPARES_ANNOTATION: "2"}, **spec)
     await site.has_bound("lost", ROOM, ROOM)
     names = [pod["metadata"]["name"] for pod in await site.pods("lost")]
     reported = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: "1"}}}
@@ -511,6 +535,8 @@ async def test_gang_of_the_api_server_starts_without_spares_when_annotated(site)
     async with site.manager_process("podgroup"):
         await check_spares(site)
         await check_lost_pods(site)
+        await check_spares(site, scope=None, scheduling={})
+        await check_lost_pods(site, scope=None, scheduling={})
 
 
 async def test_gang_of_the_coscheduler_starts_without_spares_when_annotated(site):

@@ -44,7 +44,6 @@ async def all_workers_restart_together(play: Play) -> None:
 
 async def run_exceeds_its_deadline(play: Play) -> None:
     """Running Jobs are deleted, and nothing is restarted."""
-    await play.until_pods(*play.all_jobs())
     await play.until_failed(keys.DEADLINE_EXCEEDED_REASON)
     await play.only_jobs()
     assert await play.restarts() == (0, 0)

@@ -19,6 +19,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.errors import ConflictError, NotFoundError
+from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
@@ -33,6 +34,14 @@ _KINDS: Final[Mapping[str, execution_metrics.RestartKind]] = {
     history.REPLICATED_JOB: "replicated_job",
     history.JOB: "job",
 }
+_OLD_DEFINITION: Final = EmitEvent(
+    cond.WARNING,
+    keys.OLD_DEFINITION_REASON,
+    "the CRD of JobSets is older than the manager: the API server has dropped status.startTime, so "
+    "fields of this release have no effect; apply its CRD (jobsetpy crds | kubectl apply "
+    "--server-side -f -)",
+)
+_LOG: Final = get_logger("status")
 TRIES: Final = 5
 """Maximum number of decisions in one reconcile, if the JobSet changes before each write."""
 
@@ -140,6 +149,9 @@ class StatusWriter:
                     stored.metadata.resource_version,
                     cached=cached.metadata.resource_version,
                 )
+        if change.patch.get("startTime") and stored.status.start_time is None:
+            self.tell(stored, (_OLD_DEFINITION,))
+            _LOG.warning(_OLD_DEFINITION.message, object=str(meta.key))
         self.tell(stored, change.events, series=_occasion(stored))
         _count(jobset, change, self._clock.monotonic() - begun)
         return stored

@@ -8,7 +8,9 @@ import pytest
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import ManualClock
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.schema import jobset_crd
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
@@ -105,6 +107,23 @@ async def test_change_is_one_patch_with_the_version_that_was_planned_on(bench):
     }
     assert request.resource == "jobsets/status"
     assert stored.status.restarts == 1
+
+
+async def test_crd_of_an_older_release_is_reported():
+    """The API server drops fields that it does not know."""
+    old = jobset_crd()
+    schema = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["status"]["properties"]["startTime"]
+    client, recorder = RecordingClient(qps=0), Recorder()
+    client.world.create("customresourcedefinitions", old)
+    body = jobset_json()
+    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+    jobset = decoded(JobSet, client.world.create(JobSet, body))
+    writer = StatusWriter(client, store_writer_of(JobSet, [jobset]).store, recorder)
+    draft = StatusDraft(jobset.status, ManualClock().now())
+    draft.evolve(start_time=draft.now, restarts=1)
+    await writer.store(jobset, draft.change())
+    assert [event[2] for event in recorder.events] == [keys.OLD_DEFINITION_REASON]
 
 
 @pytest.mark.parametrize("own", ["stored", "read"])
