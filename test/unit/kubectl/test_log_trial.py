@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
 
 from jobsetpy.api import keys
 from jobsetpy.kubectl import log_trial
 from jobsetpy.kubectl import main as plugin
+from support.jobsets import jobset_json, replicated_job
 
 RULES = """
 - {name: nan, line: 'loss=(.*)', number: finite, lines: 2}
