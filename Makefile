@@ -76,6 +76,7 @@ verify: $(STAMP) ## Check that generated files are up to date
 	@$(BIN)/python hack/generate/update_plugin_page.py --verify
 	@$(BIN)/python hack/generate/update_versions.py --verify
 	@$(BIN)/python hack/generate/update_rbac.py --verify
+	@$(BIN)/python hack/generate/update_rooms.py --verify
 	@$(BIN)/python hack/generate/update_chart.py --verify
 
 .PHONY: generate
@@ -85,6 +86,7 @@ generate: $(STAMP) ## Write the generated files
 	@$(BIN)/python hack/generate/update_plugin_page.py
 	@$(BIN)/python hack/generate/update_versions.py
 	@$(BIN)/python hack/generate/update_rbac.py
+	@$(BIN)/python hack/generate/update_rooms.py
 	@$(BIN)/python hack/generate/update_monitoring.py
 	@$(BIN)/python hack/generate/update_chart.py # last: it reads the others' output
 

@@ -105,3 +105,11 @@ def test_links_of_page_have_targets(path):
         ):
             broken.append(target)
     assert broken == []
+
+
+def test_table_of_changes_names_files():
+    """The first page of who carries on has twenty usual changes, each with a file that exists."""
+    text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Where do I change")[2]
+    rows = re.findall(r"^\| ([^|]+) \| (`[^|]+) \|$", text.partition("\n### ")[0], re.MULTILINE)
+    assert len(rows) >= 20
+    assert [row for row, place in rows if not PATH.findall(place)] == []

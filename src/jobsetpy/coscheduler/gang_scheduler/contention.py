@@ -116,6 +116,8 @@ class Contention:
         for gang in due:
             if not gang.lacks_a_node:
                 continue
+            # Giving up would help nobody, and the scheduler would have to find the same nodes
+            # again.
             if gang.waiting and not self._is_in_the_way(gang):
                 self._patience.set(gang, now + max(1.0, self._limits.patience_s))
                 continue
@@ -126,6 +128,7 @@ class Contention:
         """Let the youngest gang with missing nodes and with reservations give way, if it helps."""
         youngest = list(islice(reversed(self._lacking), _CHECKED))
         for first in islice(self._lacking, _CLOSER):
+            # Its pods are refused for now: capacity for it would only be taken by others.
             if first.held.not_before > now:
                 continue
             younger = [
@@ -177,6 +180,7 @@ class Contention:
         of the gang's pods can have come back from the scheduler's back-off.
         """
         late, self._late = self._late, []
+        # A gang that is alone needs no turn.
         if not late or self.turn is not None or len(self._in_flight) < 2:
             return
         waiting = (gang for gang in self._in_flight if gang not in late)

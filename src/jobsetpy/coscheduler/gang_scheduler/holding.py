@@ -129,6 +129,7 @@ class Holding:
         waiting = list(gang.pods[PodState.WAITING])
         refused = plugin.unreserve(gang.info(), running=gang.running, waiting=waiting)
         self._observer.rejected(gang, cause, reason, len(refused))
+        # Without held binds there is nothing to answer; the gang backs off all the same.
         if refused:
             gang.held.gave_up_at = now
             gang.held.refusing = reason
@@ -149,6 +150,7 @@ class Holding:
         if complete:
             held = gang.held
             held.failures, held.not_before, held.begun = 0, 0.0, False
+        # A pod that comes later starts another attempt, with the whole time.
         if not gang.waiting or complete:
             self._deadlines.drop(gang)
 
@@ -158,6 +160,7 @@ class Holding:
         gang.held.gathering = gang.held.gathering and not large
         if not gang.held.gathering or not gang.waiting:
             self._gathering.drop(gang)
+        # The last answer was given: whatever was done to the gang's binds is over.
         if not gang.waiting:
             gang.held.releasing, gang.held.refusing = False, ""
             self._unfinished.pop(gang, None)
@@ -184,6 +187,7 @@ class Holding:
                 self._refuse_some(gang)
             else:
                 self._release(gang)
+            # The process executes actions between two calls; a gang of thousands would hold it.
             if len(self._out) >= _REFUSED:
                 return
 

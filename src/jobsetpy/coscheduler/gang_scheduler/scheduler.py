@@ -109,6 +109,7 @@ class GangScheduler:
     def seen(self, pod: SeenPod, now: float) -> list[Action]:
         """Handle a pod that is new or has changed."""
         known = self._table.pods.get(pod.uid)
+        # A changed label moves a pod to another gang: as if one had gone and another come.
         if known is not None and (pod.ended or known.gang.key != pod.group):
             self._remove(known)
             known = None
@@ -155,6 +156,7 @@ class GangScheduler:
         if pod.state is PodState.WAITING:
             # A new scheduler, or the old one gave up.
             self._holding.refuse(pod, "asked for again")
+        # The scheduler asks again for a pod whose bind was lost on its side, or that has a node.
         if pod.state in _ANSWERED:
             obstacle = f"the pod is {pod.state.value}"
         else:
@@ -298,6 +300,7 @@ class GangScheduler:
     def _update(self, known: TrackedPod, pod: SeenPod) -> None:
         self._table.update(known, pod)
         if pod.member.bound:
+            # Another scheduler, or this one before a restart, has bound it.
             if known.state is PodState.WAITING:
                 self._holding.refuse(known, "the pod has a node")
             self._table.move(known, PodState.BOUND)

@@ -207,6 +207,8 @@ class Ungating:
         given up itself. Only the first gangs in the queue are checked.
         """
         for gang in islice(self._backing_off, _QUESTIONS):
+            # What a refused gang has just given up looks like new capacity; it would take it again
+            # at once, and no other gang would ever get it.
             own = not freed and gang.held.gave_up_at > now - _RECENT_S
             if gang.held.not_before > now and not own and self._fit.fits(gang):
                 self._holding.end_backoff(gang, now)
@@ -277,6 +279,7 @@ class Ungating:
             return self._choose_without_place(lane, now)
         scans = self._fit.scans + _SCANS
         for _ in range(_QUESTIONS):
+            # A scan of all nodes takes milliseconds: binds are answered in between.
             if self._fit.scans >= scans:
                 break
             gang_ = lane.next_unchecked()
@@ -335,6 +338,7 @@ class Ungating:
         gang.gates.ungated = True
         for pod in list(islice(gated.values(), _PORTION)):
             self._table.move(pod, PodState.UNGATED)
+            # The scheduler does not try a pod that another controller's gate still holds back.
             if not pod.kind.blocked:
                 self._table.await_first_attempt(pod)
             self._out.append(Ungate(gang.key, pod.name, pod.uid))

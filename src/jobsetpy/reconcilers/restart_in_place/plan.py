@@ -81,6 +81,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         memory = EpochState(uid=jobset.metadata.uid)
     if (other := _without_decision(observed, memory, now)) is not None:
         return other
+    # First: the time since pods are missing must not continue when they go missing again.
     if not waiting.has_missing_pods(jobset, pods):
         memory = attrs.evolve(memory, waiting=memory.waiting.complete())
     quiet = silence.silence_of(observed)
@@ -167,6 +168,7 @@ def _write(
     if isinstance(decision, Deprecate):
         begun = None
         if decision.charge is not None:
+            # Also for a recreation, which names the same cause and first pod.
             begun = opened(observed, decision.charge, memory.cause, at)
             if transition.is_recreated(observed.jobset, decision.charge, observed.pods):
                 return EpochPlan(
@@ -214,6 +216,8 @@ def _without_decision(observed: ObservedEpochs, memory: EpochState, now: Now) ->
     """Return the plan for a JobSet about which nothing is to be decided now; ``None`` otherwise."""
     jobset = observed.jobset
     part = takes_part(jobset) and not go_agents.managed_by_go_controller(jobset, observed.pods)
+    # The cache lacks the own last write. A decision on it would repeat that write, and the conflict
+    # would cost a read; observations are kept until then.
     if part and observed.wait_s > 0:
         return EpochPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
     status = go_agents.adopt_go_controller_state(jobset, observed.pods)

@@ -185,6 +185,7 @@ class Processes:
 
     def adopt(self, pid: int) -> bool:
         """Make a process that was aside one of the worker's; return False if it has ended."""
+        # It has ended since it was ready, and its end was not reaped yet.
         if self._aside.pop(pid, None) is None:
             return False
         self._killing = False
@@ -238,8 +239,12 @@ class Processes:
             list(command),
             environ,
             file_actions=streams,
+            # A group of its own: signals to the worker must not reach the agent, and kill what a
+            # shell starts.
             setpgroup=0,
             setsigmask=(),
+            # Python ignores these; a program that inherits that would, for example, never end on a
+            # broken pipe.
             setsigdef=_IGNORED_BY_PYTHON,
         )
         self._groups.discard(pid)  # an older group of that number has ended

@@ -113,7 +113,7 @@ class Reservations:
     def _collect_due(self, now: float) -> None:
         while (due_at := self._starving.next_at()) is not None and due_at <= now:
             gang = self._starving.pop(now)
-            assert gang is not None
+            assert gang is not None, "a timer that is due has no gang; please report it"
             last = gang.served.failed >= self._limits.stuck_after
             self._due.put(gang, (last, gang.queue_key))
             self._longest_due.put(gang, (last, due_at, gang.queue_key))

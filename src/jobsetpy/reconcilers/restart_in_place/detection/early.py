@@ -82,38 +82,38 @@ def judge(
         failure: the observed change.
         node_ready: returns True if the node with a name is ready.
     """
-    sign, epoch, old, new = failure.kind, failure.epoch, failure.old, failure.new
+    kind, epoch, old, new = failure.kind, failure.epoch, failure.old, failure.new
     template = template_rules.template_of(jobset, job, old)
     if template is None or template_rules.is_ending(job):
         return None
     pod = child(child(template, "template"), "spec")
     name, node = old.metadata.name, old.spec.node_name
-    if sign is FailureKind.CONTAINER_FAILED:
-        assert new is not None
+    if kind is FailureKind.CONTAINER_FAILED:
+        assert new is not None, f"pod {name} is gone: {kind.value} is reported of live pods only"
         failed = newly_failed(old, new)
         if failed is None or not _ends_the_epoch(pod, failed):
             return None
         if template_rules.fails_the_job(template, (failed,)):
             return None
-        return Cause(epoch, sign, name, failed, node=node)
+        return Cause(epoch, kind, name, failed, node=node)
     known = new.status.failed if new is not None else ()
     if template_rules.fails_the_job(template, known) or template_rules.may_fail_by_condition(
         template
     ):
         return None
-    if sign is FailureKind.POD_LEAVING:
-        assert new is not None
+    if kind is FailureKind.POD_LEAVING:
+        assert new is not None, f"pod {name} is gone: {kind.value} is reported of live pods only"
         reason = new.status.leaving
         if reason == disruptions.TAINT and not node_ready(node):
             # Its taints are those of a failure, not of maintenance.
             return Cause(epoch, FailureKind.NODE_LOST, name, reason=reason, node=node)
-        return Cause(epoch, sign, name, reason=reason, counted=False, node=node)
+        return Cause(epoch, kind, name, reason=reason, counted=False, node=node)
     by_rule = any(each.exit_code == keys.LOG_RULE_EXIT_CODE for each in known)
     if by_rule and new is not None and (ended := reported_cause(new, epoch)) is not None:
         return ended
     return Cause(
         epoch,
-        sign,
+        kind,
         name,
         known[0] if known else None,
         new.status.reason if new is not None else "",

@@ -169,6 +169,7 @@ def decide_epochs(
     seats = None
     if deprecated is None:
         seats = seating.plan_seats(jobset, pods, waited_s, suspect, silent)
+    # Spares complete the group without the pods that are missing, which ``next_move`` waits for.
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(jobset.status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
@@ -214,6 +215,7 @@ class _Case:
         allowed = self.allowed
         if pace.used(status, self.charged.spent) > allowed:
             before = account(jobset, status.synced_epoch, self.expected).spent
+            # A failure that was detected early has opened no epoch yet: none of its pods is at one.
             early = opened > max(status.synced_epoch, *epochs, 0)
             if early and pace.used(status, before) <= allowed:
                 # Failing the JobSet is not urgent: the pod's agent will report the failure.
@@ -246,6 +248,7 @@ class _Case:
     def deprecate(self, deprecated: int) -> Deprecate:
         """Deprecate an epoch, and all before it."""
         jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
+        # Before the first start pods may come at different epochs; no worker of theirs has run.
         if not deprecated + 1 > jobset.status.synced_epoch > 0:
             # No worker runs yet, or all have run for long.
             return Deprecate(epoch=deprecated)
@@ -289,6 +292,7 @@ class _Case:
         """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
         jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
         seats = self.seats
+        # Of those that will run: a pod that has lost its seat reports no steps of the next run.
         digest = pods.digest if seats is None else seats.digest
         stuck = other_limits.no_progress(jobset, charged, pods, digest)
         if stuck is not None:

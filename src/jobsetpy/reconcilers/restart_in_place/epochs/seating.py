@@ -51,6 +51,7 @@ def plan_seats(
     record = record_of(jobset)
     seating = assign_seats(pods.spares.jobs(), record.taken_seats, request, record.taken_jobs)
     # Jobs that do not exist yet have seats too.
+    # Not a part of them: a Job that has not been created yet has seats, too.
     return seating if seating.filled == live_pods(jobset, pods) else None
 
 
@@ -117,6 +118,7 @@ def seconds_waited(observed: ObservedEpochs, waiting_since: float | None, now: N
     jobset, seen = observed.jobset, observed.notes.newest_epoch_seen
     known = [seen.at] if seen.epoch > jobset.status.synced_epoch else []
     starting = is_starting(jobset)
+    # The barrier of new pods closes before the first of them exists: images are pulled then.
     if waiting_since is not None and not starting:
         known.append(waiting_since)
     return now.monotonic - min(known, default=now.monotonic)

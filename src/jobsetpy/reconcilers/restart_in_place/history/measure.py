@@ -121,6 +121,7 @@ def _ended(
     """Return a restart whose epoch is synced."""
     notes, epoch = observed.notes, charge.epoch
     decided, left = restart.times.decided, None
+    # Pods may all have come before the decision was stored: the phase then took no time.
     if decided is not None and notes.single.epoch >= epoch:
         left = max(notes.single.at, decided)
     last = notes.latest if notes.latest.epoch == epoch else Arrival()
@@ -144,6 +145,7 @@ def opened(
         cause = reported_in(notes, epoch)
     if charge.is_in_place_restart and notes.newest_epoch_seen.epoch >= epoch:
         signs.append(notes.newest_epoch_seen.at)
+    # Failures of earlier epochs are no sign of this one, so only with a cause of its own.
     if charge.is_in_place_restart and cause is not None:
         signs += [one.at for one in notes.failures]
     first = notes.opener if notes.opener.epoch == epoch else Arrival()

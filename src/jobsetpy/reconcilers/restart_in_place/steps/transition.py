@@ -66,10 +66,14 @@ def status_of(
     if measured.begun is not None and jobset.status.start_time is not None:
         # All workers start again, as with a restart of all Jobs: the deadline's clock, too.
         draft.evolve(start_time=now.wall.replace(microsecond=0))
+    # In the same write: an agent of the Go project that saw one of both numbers without the other
+    # would join an attempt that is over.
     if reports_attempts(jobset.status, observed.pods):
         draft.status = with_attempts(draft.status)
     draft.tell(*decision.events)
     known = jobset.status.restart_history
+    # Compared with the history before: the lift of a barrier changes its last record as well, and
+    # must not report the node again.
     warning = suspicion(known, draft.status.restart_history, now.wall, observed.nodes)
     if warning is not None:
         draft.tell(warning)
@@ -132,9 +136,13 @@ def _write_history(draft: StatusDraft, known: Restart | None, measured: Measured
     begun, ended = measured.begun, measured.ended
     if known is not None and known.times.lifted is not None and known.times.stored is not None:
         lift_s = known.times.stored - known.times.lifted
+        # The write that lifted the last barrier could not say how long it took itself: this one
+        # does.
         old = draft.status.restart_history
         draft.evolve(restart_history=history.with_lift(old, known.epoch, lift_s))
     if ended is not None:
+        # With an open record the beginning was written, perhaps by another manager. Without one,
+        # all pods have come together, and one write begins and ends the restart.
         is_open = history.is_open(draft.status.restart_history)
         begun = ended if ended.charge.is_in_place_restart and not is_open else None
     if begun is not None:
@@ -146,6 +154,8 @@ def _write_history(draft: StatusDraft, known: Restart | None, measured: Measured
 def _begin(draft: StatusDraft, restart: Restart, now: Now) -> None:
     """Record a restart, unless it does not count because it is part of a restart of Jobs."""
     known, counted = draft.status.restart_history, restart.charge.is_in_place_restart
+    # Recreated pods open an epoch as well. The record of the recreation covers it: two would be
+    # counted and shown as two restarts.
     if not counted and history.is_open(known) and known[-1].kind != history.IN_PLACE:
         return
     before = max(0.0, now.monotonic - restart.times.began)

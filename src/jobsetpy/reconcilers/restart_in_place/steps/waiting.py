@@ -90,6 +90,7 @@ def plan_gathering(observed: ObservedEpochs, waiting: Waiting, now: Now, call_s:
     """
     jobset, pods, at = observed.jobset, observed.pods, now.monotonic
     expected = live_pods(jobset, pods)
+    # All pods have succeeded while the barrier was closed: nobody is waited for, and the Jobs end.
     if expected <= 0 and not pods.epochs:
         return Step(Waiting())
     epoch = next_epoch(jobset.status, pods.epochs)
@@ -148,6 +149,7 @@ def _set_stalled(
     kind = keys.BARRIER_STALLED_CONDITION
     if not draft.set(cond.DesiredCondition(kind, True, reason, message), announce=False):
         return waiting, None
+    # The condition's text changes with each pod that comes; events would be as many.
     if waiting.stall_reported != epoch:
         waiting = attrs.evolve(waiting, stall_reported=epoch)
         draft.tell(EmitEvent(cond.WARNING, kind, message))
@@ -178,6 +180,8 @@ def has_missing_pods(jobset: JobSet, pods: GroupCounts) -> bool:
     if is_waiting(jobset.status, pods.epochs):
         return False
     expected = group_size(jobset, pods)
+    # A pod that is being deleted has not gone, but its worker has or will: its node may be lost,
+    # and its object may then stay for hours.
     present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
     return present < expected - pods.succeeded and not renewal_of_group(jobset, expected)
 
