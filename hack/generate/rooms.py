@@ -1,7 +1,7 @@
 """Rooms of the package: the modules and folders in each folder, and which imports which.
 
-A room is a module or a folder; floors say how many rooms lie above each other; an arrow is a pair of
-rooms of which one imports the other, also late or for types only. Lines are code lines: neither
+A room is a module or a folder; floors say how many rooms lie above each other; an arrow is a pair
+of rooms of which one imports the other, also late or for types only. Lines are code lines: neither
 blank, comment nor docstring.
 """
 

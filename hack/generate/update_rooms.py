@@ -62,7 +62,7 @@ def _folder(folder: Folder, top: int) -> Iterator[str]:
 
 
 def _places(folder: Folder, top: int) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """Yield each room with its left edge, its upper edge and its width; the lowest floor is last."""
+    """Yield each room with its left edge, its upper edge and its width, top floor first."""
     for at, floor in enumerate(reversed(folder.floors)):
         widths = [LETTER * len(room) + 16 for room in sorted(floor)]
         gap = (WIDTH - 2 * MARGIN - sum(widths)) / (len(widths) + 1)

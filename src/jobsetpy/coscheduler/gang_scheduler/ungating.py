@@ -208,7 +208,7 @@ class Ungating:
         """
         for gang in islice(self._backing_off, _QUESTIONS):
             # What a refused gang has just given up looks like new capacity; it would take it again
-            # at once, and no other gang would ever get it.
+            # immediately, and no other gang would ever get it.
             own = not freed and gang.held.gave_up_at > now - _RECENT_S
             if gang.held.not_before > now and not own and self._fit.fits(gang):
                 self._holding.end_backoff(gang, now)
