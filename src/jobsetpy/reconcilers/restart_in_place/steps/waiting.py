@@ -90,7 +90,7 @@ def plan_gathering(observed: ObservedEpochs, waiting: Waiting, now: Now, call_s:
     """
     jobset, pods, at = observed.jobset, observed.pods, now.monotonic
     expected = live_pods(jobset, pods)
-    # All pods have succeeded while the barrier was closed: nobody is waited for, and the Jobs end.
+    # All pods have succeeded while the barrier was closed: no pod is waited for, and the Jobs end.
     if expected <= 0 and not pods.epochs:
         return Step(Waiting())
     epoch = next_epoch(jobset.status, pods.epochs)
