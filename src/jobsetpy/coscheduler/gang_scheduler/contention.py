@@ -116,7 +116,7 @@ class Contention:
         for gang in due:
             if not gang.lacks_a_node:
                 continue
-            # Giving up would help no other gang, and the scheduler would have to find the same nodes
+            # Giving up would help no other gang, and the scheduler would have to find the nodes
             # again.
             if gang.waiting and not self._is_in_the_way(gang):
                 self._patience.set(gang, now + max(1.0, self._limits.patience_s))
