@@ -42,7 +42,9 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
     """Counts of epochs per JobSet and attempt, kept up to date by events in O(1).
 
     Attributes:
-        newest_version: highest observed resourceVersion of a pod.
+        newest_version: highest observed resourceVersion of a pod. It may be too high after a
+            restore of etcd, which is safe: in the first ``STATUS_LAG_S`` of an epoch, a failure is
+            then noticed by its agent's report only. A lower one could take an old status for new.
     """
 
     __slots__ = ("_failure_times", "newest_version")
