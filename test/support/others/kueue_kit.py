@@ -57,7 +57,7 @@ class Tenant:
         await self.nodes.remove(*self._nodes)
 
     async def _delete_jobsets(self) -> bool:
-        """Delete all; return False if so many take longer than a request may: delete the rest."""
+        """Delete all; return False if that takes longer than a request may: delete the rest."""
         options = {"propagationPolicy": "Background"}
         try:
             await self.send("DELETE", JobSet.RESOURCE.path(self.namespace), options)
