@@ -12,9 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobsetpy.agent.protocol.barrier import Barrier
-from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.conditions import finished
-from support.restarts.epoch_steps import by_the_wall_clock
 from support.restarts.epoch_world import World
 
 SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
@@ -119,63 +117,6 @@ def _starts_pod_1(name):
     return "w-0-1-" in name and name.endswith("agent starts")
 
 
-def check_nothing_restarted(world):
-    """The group is in its first epoch and has not failed."""
-    status = world.jobset.status
-    ended = finished(status.conditions)
-    assert ended is None or ended.type == "Completed"
-    assert status.synced_epoch <= 1
-
-
-@settings(max_examples=SCHEDULES // 10)
-@given(
-    seed=st.integers(0, 2**32),
-    mode=st.sampled_from(["sidecar", "supervisor"]),
-    max_restarts=st.integers(0, 2),
-)
-def test_crashes_of_strangers_restart_nothing(seed, mode, max_restarts):
-    """A group in which only strangers crash neither fails nor restarts."""
-    world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
-    play(world, seed, 150, 0.3, faults=World.harmless)
-    check_nothing_restarted(world)
-
-
-@settings(max_examples=SCHEDULES // 10)
-@given(seed=st.integers(0, 2**32), max_restarts=st.integers(0, 2))
-def test_agents_that_their_probes_end_are_not_charged(seed, max_restarts):
-    """They may start repeatedly, and the barrier may lift while one is away."""
-    world = World("sidecar", jobs=1, pods=3, max_restarts=max_restarts)
-    play(world, seed, 150, 0.5, faults=World.probes)
-    check_nothing_restarted(world)
-
-
-@settings(max_examples=SCHEDULES // 10)
-@given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
-def test_strangers_are_not_charged_next_to_failures(seed, mode):
-    """Only failures use up the budget of four restarts."""
-    play(World(mode, jobs=1, pods=3, max_restarts=4), seed, 150, 0.3)
-
-
-@pytest.mark.parametrize("moves", [World.harmless, World.probes], ids=["strangers", "probes"])
-def test_manager_that_charges_all_containers_is_found(monkeypatch, moves):
-    """It charges strangers, or restarts after an exit with 0."""
-    if moves is World.harmless:
-        all_containers = frozenset({"worker", "agent", "mesh"})
-        monkeypatch.setattr(
-            "jobsetpy.reconcilers.restart_in_place.epochs.other_limits.charged_containers",
-            lambda *_: all_containers,
-        )
-    else:
-        monkeypatch.setattr(
-            "jobsetpy.reconcilers.restart_in_place.observed.ledger.failed_since",
-            lambda old, new: new.status.restarts,
-        )
-
-    with pytest.raises(AssertionError, match="failed after 0 failures"):
-        for seed in range(40):
-            play(World("sidecar", jobs=1, pods=3, max_restarts=0), seed, 150, 0.5, moves)
-
-
 class RestoredWorld(World):
     """Workers fail, and etcd is restored: JobSet and pods' epochs go back, processes do not."""
 
@@ -219,12 +160,3 @@ def test_group_runs_again_when_etcd_is_restored_during_restarts(seed, share):
     """All come to one epoch, whatever the backup knows of it, and only failures are charged."""
     world = RestoredWorld("supervisor", jobs=1, pods=3)
     play(world, seed, 150, share, faults=RestoredWorld.faults)
-
-
-def test_manager_that_waits_by_its_wall_clock_is_found(monkeypatch):
-    """Its pause lasts until a clock that was set back shows that time again."""
-    monkeypatch.setattr(Pace, "wait_s", by_the_wall_clock)
-
-    with pytest.raises(AssertionError, match="nothing but waits happens for"):
-        for seed in range(60):
-            play(World("supervisor", jobs=1, pods=2), seed, 150, 0.15)

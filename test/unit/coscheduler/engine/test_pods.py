@@ -22,11 +22,6 @@ def pod(*, labels=None, annotations=None, spec=None, status=None, **meta):
 IN_GROUP = {keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "3"}
 
 
-def test_a_pod_without_the_label_is_in_no_gang():
-    """Other labels of gangs do not matter."""
-    assert seen_pod(pod(labels={keys.POD_GROUP_MIN_AVAILABLE: "3"})) is None
-
-
 def test_fields_of_a_member_are_read():
     """Its age is the API server's creation time, not a value that its creator can write."""
     annotations = {

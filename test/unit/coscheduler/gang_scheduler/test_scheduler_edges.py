@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.coscheduler.gang_scheduler.gang import Observer
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
@@ -14,7 +13,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Preemption,
     Refuse,
 )
-from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey, _Descending
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from support.coscheduling.scheduler_kit import FixedCapacity, seen, short, shown
 
 A, B = (PodGroupKey("ns", name) for name in "ab")
@@ -251,17 +250,6 @@ def test_no_gang_is_ungated_before_all_pods_were_seen():
 # -- unusual events -----------------------------------------------------------------------------
 
 
-def test_events_of_unknown_pods_are_ignored(scheduler):
-    """They are late, and change nothing."""
-    assert scheduler.gone("x", 0.0) == []
-    assert scheduler.ungate_failed("x", 0.0) == []
-    assert scheduler.unschedulable("x", 0.0) == []
-    assert scheduler.bind_cancelled(7, 0.0) == []
-    assert scheduler.bind_done("x", ok=True, now=0.0) == []
-    assert scheduler.seen(seen("x", ended=True), 0.0) == []
-    assert scheduler.gang(A) is None
-
-
 @pytest.mark.parametrize(
     ("marks", "state"), [({"gated": True}, "gated"), ({"bound": True, "gated": False}, "bound")]
 )
@@ -339,38 +327,10 @@ def test_the_observer_is_called_for_each_decision():
     assert any(Cause.UNSCHEDULABLE in call for call in log.calls)
 
 
-def test_the_default_observer_accepts_all_calls():
-    """Each method of ``Observer`` does nothing."""
-    scheduler = GangScheduler(observer=Observer())
-    shown(scheduler, "a1", "a2")
-    scheduler.bind_asked(1, "a1", 0.0)
-    scheduler.unschedulable("a2", 0.0)
-    shown(scheduler, "a1", "a2", minimum=1)
-    scheduler.bind_asked(2, "a1", 2.0)
-    scheduler.gone("a1", 3.0)
-    scheduler.gone("a2", 3.0)
-    assert scheduler.states() == {}
-
-
 def test_the_next_gang_is_ungated_when_an_unsettled_one_is_deleted(scheduler):
     """It does not wait for the settle time."""
     assert short(shown(scheduler, "a1", "b1", minimum=1)) == [("Ungate", "a1")]
     assert short(scheduler.gone("a1", 1.0)) == [("Ungate", "b1")]
-
-
-def test_counts_have_every_stage():
-    """Gangs are counted by stage."""
-    scheduler = GangScheduler(Limits(in_flight=2))
-    shown(scheduler, "a1", "a2", gated=False, bound=True)  # bound
-    shown(scheduler, "b1", "b2", gated=False)
-    scheduler.bind_asked(1, "b1", 0.0)  # holding
-    shown(scheduler, "c1", "c2", gated=False)  # ungated
-    shown(scheduler, "d1", "d2")  # queued: two are in flight
-    shown(scheduler, "e1")  # incomplete
-    counts = scheduler.counts()
-    assert counts.groups == {"bound": 1, "holding": 1, "lifted": 1, "queued": 1, "incomplete": 1}
-    assert scheduler.gang(A).first.uid == "a1"
-    assert scheduler.gang(PodGroupKey("ns", "other")) is None
 
 
 def test_disagreements_of_pods_are_described(scheduler):
@@ -383,19 +343,6 @@ def test_disagreements_of_pods_are_described(scheduler):
     ]
     shown(scheduler, "b1", bound=True, gated=False)
     assert scheduler.gang(B).disagreements() == []
-
-
-def test_descending_texts_are_reversed_in_every_comparison():
-    """Also in tuples, and for the greatest one."""
-    first, last = _Descending("b"), _Descending("a")
-    assert sorted([last, first]) == [first, last]
-    assert max(first, last) == last
-    assert ((1, first) <= (1, last), (1, first) >= (1, last)) == (True, False)
-
-
-def test_equal_descending_texts_have_equal_hashes():
-    """Sort keys in descending order can be members of a set."""
-    assert {_Descending("a"), _Descending("a")} == {_Descending("a")}
 
 
 # -- reservations -------------------------------------------------------------------------------

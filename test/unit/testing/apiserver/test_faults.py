@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.api.core import ConfigMap, Pod
 from jobsetpy.client import Client
-from jobsetpy.errors import NotFoundError, RetryableApiError, StreamBrokenError
+from jobsetpy.errors import NotFoundError, StreamBrokenError
 from jobsetpy.testing import FakeApiServer, make_pod
 from support import patience
 from support.patience import eventually
@@ -303,31 +303,3 @@ async def test_stop_and_start(server):
     assert server.port == port
     assert int(server.resource_version) == int(version) + 1
     assert (await client.get(ConfigMap, "default", "b")).metadata.name == "b"
-
-
-async def test_client_follows_retry_after_headers(server):
-    """A throttled read is retried by the client and succeeds."""
-    client = server.client(timeout_s=patience.scaled(5))
-    server.create(ConfigMap, {"metadata": {"name": "a"}})
-    server.faults.status(429, retry_after=0, verb="get", count=2)
-
-    assert (await client.get(ConfigMap, "default", "a")).metadata.name == "a"
-    assert server.requests.count("get", "configmaps") == 3
-
-
-async def test_token(server, http):
-    """With a token set, requests without it are 401."""
-    server.token = "secret"
-    async with http.get(PODS) as response:
-        assert response.status == 401
-    async with http.get(PODS, headers={"Authorization": "Bearer secret"}) as response:
-        assert response.status == 200
-
-
-async def test_injected_500_is_retryable(server):
-    """An injected 500 reaches the caller as our own error once retries are used up."""
-    client = server.client(timeout_s=0.5)
-    server.faults.status(500)
-
-    with pytest.raises(RetryableApiError):
-        await client.create(ConfigMap, "default", {"metadata": {"name": "a"}})

@@ -1,10 +1,7 @@
 """The world behind the fake server, and other parts of the test kit."""
 
-import asyncio
-
 import pytest
 
-from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, Pod
@@ -17,7 +14,6 @@ from jobsetpy.testing import (
     StatusError,
     World,
     decoded,
-    eventually,
     make_job,
     make_jobset,
     make_pod,
@@ -60,20 +56,6 @@ def test_refusals_are_status_errors():
     assert (refused.value.code, refused.value.reason) == (409, "AlreadyExists")
 
 
-def test_namespaces_have_to_be_added():
-    """Adding one twice changes nothing."""
-    world = World()
-    with pytest.raises(StatusError):
-        world.create("pods", make_pod("a", "team").build())
-    world.add_namespace("team", labels={"x": "y"})
-    world.add_namespace("team")
-    world.create("pods", make_pod("a", "team").build())
-
-    assert [pod["metadata"]["name"] for pod in world.list("pods", namespace="team")] == ["a"]
-    assert world.list("pods", namespace="default") == []
-    assert world.get("namespaces", "team")["metadata"]["labels"]["x"] == "y"
-
-
 def test_status_and_labels():
     """set_status writes the status subresource; list takes a selector."""
     world = World()
@@ -83,16 +65,6 @@ def test_status_and_labels():
 
     assert world.get("pods", "a")["status"]["phase"] == "Running"
     assert [pod["metadata"]["name"] for pod in world.list("pods", labels="app=x")] == ["a"]
-
-
-def test_times_come_from_the_clock():
-    """They are the clock's, not the machine's."""
-    clock = ManualClock()
-    clock.advance(3600)
-
-    made = World(clock=clock).create("configmaps", {"metadata": {"name": "a"}})
-
-    assert made["metadata"]["creationTimestamp"] == "2026-01-01T01:00:00Z"
 
 
 def test_garbage_collection_can_be_enabled_late():
@@ -205,16 +177,6 @@ def test_builders_of_children():
     assert found.metadata.finalizers == ("a/b",)
 
 
-def test_builders_can_be_used_again():
-    """build() gives copies."""
-    builder = make_pod("a")
-    first = builder.build()
-    builder.labels(x="y")
-
-    assert "labels" not in first["metadata"]
-    assert builder.build() is not builder.build()
-
-
 def test_stores_are_filled_by_hand():
     """A store of JSON or decoded objects is synced and indexed."""
     jobset = make_jobset("js").identity(uid="u").build()
@@ -261,38 +223,3 @@ async def test_watch_in_memory():
         with pytest.raises(StreamBrokenError):
             while True:
                 assert await stream.read()
-
-
-@pytest.mark.looptime
-async def test_eventually():
-    """It returns the first true result, or fails with the last one."""
-    results = iter([0, None, "yes"])
-
-    async def check() -> str | None:
-        return next(results)
-
-    def never() -> bool:
-        assert 1 == 2, "one is not two"  # noqa: PLR0133 - it has to fail
-        return True
-
-    assert await eventually(check) == "yes"
-    with pytest.raises(AssertionError, match="last result: False"):
-        await eventually(lambda: False, 1)
-    with pytest.raises(AssertionError) as failed:
-        await eventually(never, 1)
-    assert "one is not two" in str(failed.value.__cause__)
-
-
-async def test_request_log():
-    """The log filters and counts, and is bounded."""
-    client = RecordingClient()
-    for name in "ab":
-        await client.create(ConfigMap, "default", {"metadata": {"name": name}})
-    await asyncio.gather(*(client.get(ConfigMap, "default", name) for name in "ab"))
-    log = client.world.requests
-
-    assert (log.count(), log.count("create"), log.count("*", "pods*")) == (4, 2, 0)
-    assert [request.name for request in log.matching("get", name="a")] == ["a"]
-    assert {request.status for request in log} == {200, 201}
-    log.clear()
-    assert (len(log), log.count()) == (0, 0)
