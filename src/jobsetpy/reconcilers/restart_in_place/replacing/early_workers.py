@@ -99,8 +99,12 @@ def _runs_early(observed: ObservedWorker) -> bool:
         return False
     if epoch_of(pod) <= jobset.status.synced_epoch or template_rules.is_ending(job):
         return False
-    spec = child(template_rules.template_of(jobset, job, pod) or {}, "template", "spec")
-    # A supervisor's container runs at a closed barrier, too.
+    return template_rules.template_of(jobset, job, pod) is not None and held_by_probe(jobset, job)
+
+
+def held_by_probe(jobset: JobSet, job: Job) -> bool:
+    """Return True if a sidecar holds the workers of a Job; a supervisor's container always runs."""
+    spec = child(template_rules.job_template(jobset, job) or {}, "template", "spec")
     return bool(sidecars(spec)) and not supervised(spec)
 
 

@@ -14,18 +14,22 @@ from typing import Final, NamedTuple
 import attrs
 
 from jobsetpy import runtime as rt
+from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of
 from jobsetpy.reconcilers.restart_in_place.replacing.early_workers import (
     ObservedWorker,
     early_event,
+    held_by_probe,
     may_run_early,
     plan_early,
 )
 from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 
 WORKERS: Final = 4
+MAX_FORMS: Final = 10_000
+"""Maximum number of Jobs whose form is remembered."""
 
 
 class _First(NamedTuple):
@@ -53,26 +57,40 @@ class EarlyWorkersReconciler:
         self._nodes = caches.nodes.store
         self._events = caches.events
         self._first: dict[rt.ObjectKey, _First] = {}
+        self._forms: dict[str, bool] = {}
+        """Results of ``held_by_probe``, by UID of the Job: they never change."""
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Request a reconcile if a pod's worker begins to run above the synced epoch; O(1)."""
-        old, new = event.old, event.new
-        meta = event.obj.metadata
-        key = rt.ObjectKey(meta.namespace, meta.name)
+        old, new, meta = event.old, event.new, event.obj.metadata
         if new is None or not may_run_early(new):
-            self._first.pop(key, None)
+            if self._first:
+                self._first.pop(rt.ObjectKey(meta.namespace, meta.name), None)
             return ()
-        epoch, known = epoch_of(new), self._first.get(key)
-        if known is not None and (known.uid, known.epoch) == (meta.uid, epoch):
-            return ()
+        epoch = epoch_of(new)
+        if old is not None and may_run_early(old) and epoch_of(old) == epoch:
+            return ()  # nothing that counts here has changed
         job = job_of(self._jobs, new)
+        if job is not None and self._forms.get(job.metadata.uid) is False:
+            return ()  # a supervisor: thousands of pods would be queued at each restart
+        key = rt.ObjectKey(meta.namespace, meta.name)
         jobset = None if job is None else jobset_of(self._jobsets, job)
-        if jobset is not None and epoch <= jobset.status.synced_epoch:
-            self._first.pop(key, None)
-            return ()
+        if job is not None and jobset is not None:
+            below = epoch <= jobset.status.synced_epoch
+            if below or not self._is_held(jobset, job):
+                self._first.pop(key, None)
+                return ()
         waited = old is not None and not old.status.running and epoch_of(old) == epoch
         self._first[key] = _First(meta.uid, epoch, self._clock.monotonic(), waited)
         return (rt.Request(key),)
+
+    def _is_held(self, jobset: JobSet, job: Job) -> bool:
+        uid = job.metadata.uid
+        if uid not in self._forms:
+            if len(self._forms) >= MAX_FORMS:
+                self._forms.clear()
+            self._forms[uid] = held_by_probe(jobset, job)
+        return self._forms[uid]
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Delete the pod if its worker has run early for long enough."""

@@ -92,6 +92,16 @@ class Client:
         self.deleted.append((name, uid))
 
 
+def test_supervisors_request_nothing():
+    """Their containers run at every barrier: thousands of pods would be queued at each restart."""
+    of = jobset(container=SUPERVISED, agents=())
+    stores = {"jobsets": store_of(JobSet, [of]), "jobs": store_of(Job, [job()])}
+    pods = store_writer_of(ChildPod, [pod()], indexes=POD_INDEXES).store
+    reconciler = EarlyWorkersReconciler(caches_of(Client(), ManualClock(), pods=pods, **stores))
+
+    assert reconciler.on_pod(rt.Event(pod(1), pod())) == ()
+
+
 @pytest.mark.parametrize("waited", [True, False], ids=["waited before", "ran when first seen"])
 @pytest.mark.parametrize("lifted", [False, True], ids=["closed", "lifted in the API server"])
 async def test_early_worker_is_deleted_once_with_an_event(waited, lifted):
