@@ -94,8 +94,7 @@ class JobTemplateBuilder:
         self.pod_spec = shared.pod_spec(
             child(pod_template, "spec"), [_NO_SCHEDULE_TOLERATION] if self.reserves_nodes else []
         )
-        self._pod_meta = pod_meta
-        self._pod_template = pod_template
+        self._pod_meta, self._pod_template = pod_meta, pod_template
         self._spec = {
             **job_spec,
             **job_fields(job_spec, deadline_s),
