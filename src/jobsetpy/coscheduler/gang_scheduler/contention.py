@@ -1,10 +1,8 @@
-"""Contention of gangs that are being placed: which of them gives way, and whose turn it is.
+"""Contention of gangs that are being placed: which of them gives way.
 
-* **Giving way.** Of two gangs that cannot be complete for lack of capacity, the younger one gives
-  up its reservations if they help the older: so they do not wait for each other until they time
-  out. A gang that lacks nodes for long gives way to others that wait.
-* **Turns.** Gangs that timed out take turns: during the turn of one of them, the others' binds are
-  refused. So one that fits makes progress even if unschedulable pods are never reported.
+Of two gangs that cannot be complete for lack of capacity, the younger one gives up its reservations
+if they help the older: so they do not wait for each other until they time out. A gang that lacks
+nodes for long gives way to others that wait.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
 from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
-from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
+from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers
 from jobsetpy.coscheduler.gang_scheduler.state import Cause, Limits, PodState, Progress
 from jobsetpy.coscheduler.gang_scheduler.ungating import Ungating
 
@@ -42,38 +40,25 @@ class Contention:
         self._limits = limits
         self._ungating = ungating
         self._holding = holding
-        self._in_flight: Ranking[TrackedGang] = Ranking()
         self._struggling: Ranking[TrackedGang] = Ranking()
         self._lacking: Ranking[TrackedGang] = Ranking()
         self._patience: Timers[TrackedGang] = Timers()
-        self._timed_out: dict[TrackedGang, None] = {}
         self.is_new = False
-        self._late: list[TrackedGang] = []
-        self.turn: TrackedGang | None = None
-        self._turn_ends = 0.0
 
     @property
     def is_quiet(self) -> bool:
         """Return whether each gang that is being placed may still succeed at once."""
-        return self.turn is None and not self._struggling
+        return not self._struggling
 
     def review(self, gang: TrackedGang, now: float, progress: Progress) -> None:
         """Update the state of a gang that has changed."""
         if not progress.in_flight:
-            if gang.complete:
-                gang.timeouts = 0
-            if gang in self._in_flight:
-                self.forget(gang)
+            self.forget(gang)
             return
         lacks, key = gang.lacks_a_node, gang.queue_key
         struggles = gang.held.failures or gang.pods[PodState.UNSCHEDULABLE]
-        self._in_flight.put(gang, (gang.timeouts, key))
         self._struggling.put(gang, key if struggles else None)
         self._lacking.put(gang, key if lacks else None)
-        if gang.waiting and gang.timeouts:
-            self._timed_out[gang] = None
-        else:
-            self._timed_out.pop(gang, None)
         if not lacks:
             self._patience.drop(gang)
         elif gang not in self._patience:
@@ -83,24 +68,17 @@ class Contention:
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang that is not being placed."""
-        for ranking in (self._in_flight, self._struggling, self._lacking):
+        for ranking in (self._struggling, self._lacking):
             ranking.drop(gang)
         self._patience.drop(gang)
-        self._timed_out.pop(gang, None)
-        self._end_turn(gang)
 
     def reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
-        """Refuse a gang's held binds, and delay its next attempt; this ends its turn."""
+        """Refuse a gang's held binds, and delay its next attempt."""
         self._holding.reject(gang, cause, reason, now)
-        self._end_turn(gang)
-
-    def _end_turn(self, gang: TrackedGang) -> None:
-        if self.turn is gang:
-            self.turn = None
 
     def next_wake(self) -> float | None:
         """Return the time of the next timer; ``None`` without any."""
-        return earliest(self._patience.next_at(), None if self.turn is None else self._turn_ends)
+        return self._patience.next_at()
 
     # -- giving way ---------------------------------------------------------------------------
 
@@ -160,41 +138,10 @@ class Contention:
     def _needs_capacity(gang: TrackedGang) -> bool:
         return gang.lacks_a_node or gang.held.failures > 0
 
-    # -- turns --------------------------------------------------------------------------------
+    # -- time -------------------------------------------------------------------------------
 
     def time_out(self, late: list[TrackedGang], now: float) -> None:
-        """Refuse gangs that were not complete in time, and the one whose turn is over."""
-        turn = self.turn
-        if turn is not None and self._turn_ends <= now and turn not in late:
-            late.append(turn)
+        """Refuse gangs that were not complete in time."""
         for gang in late:
             have, want = gang.running + gang.waiting, gang.info().min_available
-            gang.timeouts += 1
             self.reject(gang, Cause.TIMEOUT, f"{gang.key}: {have} of {want} pods in time", now)
-        self._late = late
-
-    def give_turn(self, now: float) -> None:
-        """Give one gang a turn to be tried alone, if others were late: one with few failures.
-
-        The others that have failed in this way give up their reservations. A turn lasts until each
-        of the gang's pods can have come back from the scheduler's back-off.
-        """
-        late, self._late = self._late, []
-        # A gang that is alone needs no turn.
-        if not late or self.turn is not None or len(self._in_flight) < 2:
-            return
-        waiting = (gang for gang in self._in_flight if gang not in late)
-        turn = next(waiting, None) or next(iter(self._in_flight))
-        self.turn = turn
-        self._holding.end_backoff(turn, now)
-        self._ungating.recheck(turn)
-        self._turn_ends = now + self._limits.round_s(turn.size)
-        for gang in [each for each in self._timed_out if self.has_to_wait(each)]:
-            self.reject(gang, Cause.YIELDED, f"it is the turn of {turn.key}", now)
-
-    def has_to_wait(self, gang: TrackedGang) -> bool:
-        """Return whether binds of a gang are refused during another one's turn."""
-        turn = self.turn
-        if turn is None or turn is gang or not gang.timeouts or gang.complete:
-            return False
-        return self._fit.may_share_nodes(turn, gang)

@@ -100,7 +100,6 @@ class TrackedGang:
 
     Attributes:
         held, served, gates, tabled: records of the parts.
-        timeouts: number of refusals by timeout since it was complete; ``Contention`` writes it.
         time_is_lost: no pod shows the time from which it has waited.
         time_kept_by: UID of the pod whose status is to show it.
     """
@@ -115,7 +114,6 @@ class TrackedGang:
         self.served = Served()
         self.gates = Gates()
         self.tabled = Tabled()
-        self.timeouts = 0
         self.time_is_lost = False
         self.time_kept_by = ""
         self._blocked = 0

@@ -243,8 +243,7 @@ class GangScheduler:
         self._holding.end_gathering(now)
         self._review_changed(now)  # what has ended drops its deadline
         self._contention.time_out(self._holding.pop_late(now), now)
-        self._review_changed(now)  # what timed out counts among those that had a turn
-        self._contention.give_turn(now)
+        self._review_changed(now)
         self._contention.resolve(now)
         self._reservations.update(now)
         self._ungating.end_backoffs(now)
@@ -343,8 +342,6 @@ class GangScheduler:
             why = f"has {gang.placeable} of {wanted} pods"
         elif self._holding.exceeds_limit(gang):
             why = f"needs {wanted} held binds, of {self._limits.held}"
-        elif self._contention.has_to_wait(gang):
-            why = "waits for its turn"
         elif gang.held.failures and self._reservations.must_leave_capacity(gang):
             why = "leaves capacity to another group"
         return why and f"{gang.key} {why}"

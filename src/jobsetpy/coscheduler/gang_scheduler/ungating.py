@@ -229,15 +229,11 @@ class Ungating:
     def end_backoffs(self, now: float) -> None:
         """Check gangs again whose back-off has ended, and lanes whose gang has had its time."""
         for gang in self._retries.pop_due(now):
-            self.recheck(gang)
+            lane = self._entries[gang].lane
+            lane.recheck(gang)
+            self._wake(lane)
         for lane in self._settling.pop_due(now):
             self._wake(lane)
-
-    def recheck(self, gang: TrackedGang) -> None:
-        """Check a gang again, whose back-off has ended."""
-        lane = self._entries[gang].lane
-        lane.recheck(gang)
-        self._wake(lane)
 
     def next_wake(self, now: float) -> float | None:
         """Return the time of the next timer; ``None`` without any."""

@@ -92,20 +92,6 @@ def test_a_younger_gang_is_refused_only_in_the_same_pool(pool):
     assert rig.finds_none("a1", 2.0) == refused
 
 
-def test_the_turn_of_a_gang_delays_only_gangs_of_its_pool():
-    """A gang of another pool continues after its timeout."""
-    limits = Limits(permit_s=10, permit_per_pod_s=0)
-    rig = Rig(limits, a=3, b=3)
-    rig.group("a", 2, pool="a", gated=False)
-    rig.group("b", 2, pool="b", gated=False, created=1.0)
-    rig.group("c", 2, pool="a", gated=False, created=2.0)
-    rig.ask("a0", "a", 0.0)
-    rig.ask("b0", "b", 0.0)
-    assert short(rig.scheduler.tick(10.0)) == [("Refuse", "a0"), ("Refuse", "b0")]  # turn of c
-    assert rig.ask("b0", "b", 12.0) == []
-    assert rig.ask("a0", "a", 12.0) == [("Refuse", "a0")]
-
-
 def test_a_pass_over_the_queue_is_bounded():
     """Gangs beyond the first hundreds are checked in the next passes, which are due immediately."""
     rig = Rig(a=2)
