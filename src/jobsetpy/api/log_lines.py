@@ -264,6 +264,7 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
         seen: names of the rules of which there was a line.
         broken: lines by which rules were broken, by their names.
         slow: patterns that took too long, and are not used any more.
+        caught_up: True if all output was matched that had been sent before a request.
     """
 
     run: int = 0
@@ -274,6 +275,7 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     seen: set[str] = set()
     broken: dict[str, str] = {}
     slow: list[str] = []
+    caught_up: bool = False
 
     @property
     def is_empty(self) -> bool:

@@ -166,14 +166,14 @@ class Supervisor:
     def _report(self, epoch: int) -> None:
         """Report the next epoch, with what is known of the last run, once all parts are ready."""
         self._log("joining", epoch=epoch)
-        last_run = {
-            keys.RESTART_CAUSE_ANNOTATION: self._cause.take(),
-            keys.PROGRESS_ANNOTATION: self._progress.steps.report,
-            keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
-        }
 
         def report() -> None:
-            about = dict(last_run)
+            # Last: the end of the worker's output may be known only now.
+            about = {
+                keys.RESTART_CAUSE_ANNOTATION: self._cause.take(),
+                keys.PROGRESS_ANNOTATION: self._progress.steps.report,
+                keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
+            }
             for part in self._parts:
                 about |= part.annotations()
             self._reporter.report(epoch, about)

@@ -29,6 +29,8 @@ from jobsetpy.api.log_lines import LogRule, Matcher, Seen, Splitter, bounded
 
 _HEADER: Final = 6
 """Bytes before each piece: the stream, 1 after a gap, the run."""
+_PING: Final = 255
+"""In place of a stream: request for an answer, even without findings."""
 _BUFFER: Final = 1 << 20
 REPORT_S: Final = 0.05
 """Maximum time in seconds for which findings are kept while there is more output."""
@@ -133,6 +135,17 @@ class Matching:
         self.miss(stream, len(data))
         return False
 
+    def ping(self) -> bool:
+        """Ask for an answer after all that was sent; return False if that is not possible now."""
+        with self._lock:
+            if self._socket is None:
+                return False
+            try:
+                self._socket.send(bytes((_PING, *bytes(_HEADER - 1))), socket.MSG_DONTWAIT)
+            except OSError:
+                return False
+        return True
+
     def miss(self, stream: int, count: int) -> None:
         """Note bytes that were not sent."""
         with self._lock:
@@ -223,6 +236,11 @@ def _match(channel: socket.socket, matcher: Matcher) -> None:
             count = channel.recv_into(buffer)
             if not count:
                 return
+            if buffer[0] == _PING:
+                seen.caught_up = True
+                channel.send(msgspec.json.encode(seen))
+                seen = Seen(run=seen.run)
+                continue
             run = int.from_bytes(buffer[2:_HEADER], "little")
             if run != seen.run:
                 lines = [Splitter(), Splitter()]

@@ -11,7 +11,7 @@ import msgspec
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.output.matching import Matching, Patterns
 from jobsetpy.agent.supervisor.output.streams import Stream, open_streams
-from jobsetpy.agent.supervisor.part import Part, Services
+from jobsetpy.agent.supervisor.part import Part, Services, Then
 from jobsetpy.agent.supervisor.standby.last_words import printable
 from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.rules import Phase
@@ -28,6 +28,9 @@ SILENT_S: Final = 600.0
 """Time after which it is logged that no line has shown progress."""
 LAST_REPORT_S: Final = 1.0
 """Maximum time for the report of a rule that ends the pod."""
+CATCH_UP_S: Final = 0.2
+"""Maximum time for which the report of the next epoch waits for the last lines of a worker."""
+_RETRY_S: Final = 0.002
 REPORT_EVERY_S: Final = 60.0
 """Minimum interval between reports of one rule that only reports."""
 
@@ -107,6 +110,9 @@ class Output(Part):
         self._said: set[str] = set()
         self._reported: dict[str, float] = {}
         self._pattern = ""
+        self._failed = self._ending = False
+        self._then: Then | None = None
+        self._ask_again, self._give_up = Timer(), Timer()
 
     def begin(self, tasks: Tasks) -> None:  # noqa: ARG002 - threads and a process serve
         """Put pipes before the container's streams, and start to match."""
@@ -130,6 +136,7 @@ class Output(Part):
     def worker_starting(self) -> None:
         """Assign further output to the next run."""
         self._run += 1
+        self._failed = False
         for stream in self._streams:
             stream.begin_run(self._run)
         for each in self._late:
@@ -141,9 +148,39 @@ class Output(Part):
             self._ticked_at = asyncio.get_running_loop().time()
             self._ticks.start(TICK_S, self._tick)
 
+    def process_exited(self) -> None:
+        """Note that the worker ends by itself: its last lines may say why."""
+        self._failed = self._failed or self._worker.phase is Phase.RUNNING
+
+    def epoch_over(self) -> None:
+        """Drop what waits for the last lines of a worker."""
+        self._then = None
+
+    def before_report(self, then: Then) -> None:
+        """Call ``then`` once the last lines of a failed worker are matched, or a moment later."""
+        if self._matching is None or not self._failed:
+            then()
+            return
+        self._then = then
+        self._give_up.start(CATCH_UP_S, self._caught_up)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        behind = any(stream.is_behind for stream in self._streams)
+        if self._matching is not None and (behind or not self._matching.ping()):
+            self._ask_again.start(_RETRY_S, self._catch_up)
+
+    def _caught_up(self) -> None:
+        self._ask_again.cancel()
+        self._give_up.cancel()
+        then, self._then = self._then, None
+        if then is not None and not self._ending:
+            then()
+
     def close(self) -> None:
         """Copy what is left of the output: the pod ends."""
-        self._ticks.cancel()
+        for timer in (self._ticks, self._ask_again, self._give_up):
+            timer.cancel()
         if self._matching is not None:
             self._matching.close()
         for stream in self._streams:
@@ -186,12 +223,23 @@ class Output(Part):
         self._say("the matching process has ended, and is started again", exit_code=code)
 
     def _seen(self, seen: Seen) -> None:
-        """Handle findings; those of an earlier worker, or of one that stops, do not matter."""
+        """Handle findings; those of an earlier worker, or of one that was stopped, are ignored."""
         for name in seen.slow:
             self._say(f"a pattern takes too long and is not used any more: {name}")
             self._forget(name)
-        if seen.run != self._run or self._worker.phase is not Phase.RUNNING:
-            return
+        if seen.run == self._run and self._is_watched:
+            self._take(seen)
+        if seen.caught_up:
+            self._caught_up()
+
+    @property
+    def _is_watched(self) -> bool:
+        """Return True if the worker's lines matter: it runs, or has failed by itself."""
+        phase = self._worker.phase
+        over = self._failed and phase in {Phase.CLEARING, Phase.WAITING}
+        return phase is Phase.RUNNING or over
+
+    def _take(self, seen: Seen) -> None:
         if seen.progress:
             if not self._pattern:
                 self._pattern = seen.pattern or "progress-pattern"
@@ -201,7 +249,7 @@ class Output(Part):
             if each.rule.name in seen.seen:
                 each.seen()
         for name, line in seen.broken.items():
-            if self._worker.phase is Phase.RUNNING and name in self._rules:
+            if name in self._rules:
                 self._broken(self._rules[name], line)
 
     def _forget(self, name: str) -> None:
@@ -220,7 +268,7 @@ class Output(Part):
     def _broken(self, rule: LogRule, line: str) -> None:
         """Do what a rule says: it is broken, by a line or by the want of one."""
         self._services.processes.collect()  # one that has exited with 0 by now has succeeded
-        if self._worker.phase is not Phase.RUNNING:
+        if not self._is_watched or self._ending:
             return
         why = printable(line)
         loop = asyncio.get_running_loop()
@@ -250,6 +298,7 @@ class Output(Part):
 
     def _end(self, name: str, text: str | None, *, unfit: bool) -> None:
         """End the pod once its reason is stored, or a moment later: the server may be away."""
+        self._ending = True
 
         def end() -> None:
             self._services.act(self._worker.end_pod(unfit=unfit))

@@ -92,6 +92,11 @@ class Stream:
         """Start to copy."""
         self._thread.start()
 
+    @property
+    def is_behind(self) -> bool:
+        """Return True if there are bytes in the pipe, or on their way."""
+        return self._written < self._end() and self._thread.is_alive()
+
     def begin_run(self, run: int) -> None:
         """Assign what is written from now on to another run of the worker."""
         self._next = self._end(), run

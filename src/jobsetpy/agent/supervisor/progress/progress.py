@@ -324,6 +324,7 @@ class Progress:
     def started(self) -> None:
         """Prepare an empty file for a worker that is about to start."""
         self._moved_at = time.monotonic()
+        self._printed = False
         self.steps = Steps(self._log)
         self.first = None
         try:

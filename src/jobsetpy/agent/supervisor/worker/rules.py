@@ -235,10 +235,11 @@ class Worker:
         return self._end(keys.UNFIT_EXIT_CODE) if self.phase is Phase.WAITING else []
 
     def end_pod(self, *, unfit: bool) -> list[WorkerAction]:
-        """End the pod, whose worker is running: a rule on its output says so."""
-        if self.phase is not Phase.RUNNING:
+        """End the pod, whose worker runs or has failed: a rule on its output says so."""
+        if self.phase not in {Phase.RUNNING, Phase.CLEARING, Phase.WAITING}:
             return []
-        return [KillAll(), *self._end(keys.UNFIT_EXIT_CODE if unfit else keys.LOG_RULE_EXIT_CODE)]
+        code = keys.UNFIT_EXIT_CODE if unfit else keys.LOG_RULE_EXIT_CODE
+        return [*([KillAll()] if self.phase is Phase.RUNNING else ()), *self._end(code)]
 
     def grace_over(self) -> list[WorkerAction]:
         """Handle the end of the grace period of the last ``ArmGrace``."""

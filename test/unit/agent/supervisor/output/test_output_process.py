@@ -136,6 +136,29 @@ async def test_pod_ends_with_reason_when_rule_says_so(
     assert pod.annotations[annotation] == f"{text}cuda: CUDA error: device-side assert"
 
 
+@pytest.mark.parametrize(
+    ("then", "text"), [("restart", "log-rule=1 xid: Xid 79"), ("unfit-node", "unfit: xid: Xid 79")]
+)
+async def test_last_line_counts_when_the_worker_crashes_right_after_it(
+    pod: Pod, then: str, text: str
+) -> None:
+    """Its step and its reason are reported, although the process has ended before they are read."""
+    script = "import os; os.write(1, b'step=7\\nXid 79'); os.write(1, b'\\n'); os._exit(1)"
+    pod.environ |= {
+        "PROGRESS_PATTERN": "step=([0-9]+)",
+        "LOG_RULES": rules({"name": "xid", "line": "Xid [0-9]+", "then": then}),
+    }
+    async with pod.run(sys.executable, "-c", script) as agent:
+        await pod.lift(1)
+        if then == "restart":
+            await pod.at(2)
+            assert pod.annotations[keys.PROGRESS_ANNOTATION] == "7"
+            assert pod.annotations[keys.RESTART_CAUSE_ANNOTATION] == text
+        else:
+            assert await agent.exit_code() == keys.UNFIT_EXIT_CODE
+            assert pod.annotations[keys.AGENT_STATE_ANNOTATION] == text
+
+
 async def test_worker_continues_when_rule_only_reports(pod: Pod) -> None:
     """The line is in an annotation, for an event of the manager."""
     async with pod.run(
