@@ -54,7 +54,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "group scheduling": (f"{GROUPS}::test_startup_group_waits_for_a_pod_that_cannot_be_scheduled",),
     "coscheduling": ("test/e2e/test_coscheduling_node.py::test_gangs_start_one_after_the_other",),
     "restart in place, supervisor": (
-        f"{GROUPS}::test_supervised_workers_restart_without_the_startup_barrier",
+        "test/e2e/test_supervisor_images.py::test_supervisor_works_in_any_image",
     ),
     SIDECAR: (
         "test/e2e/test_restart_in_place.py::test_group_restarts_in_place_when_a_worker_is_killed",
