@@ -31,6 +31,9 @@ pytestmark = [
 ]
 
 EXAMPLES = ROOT / "examples"
+NEWER = "coscheduling/scheduling-field.yaml"
+"""The typed client's module is older than `spec.scheduling`: its updates remove the field, which is
+refused while pods are in their groups (KEP-969)."""
 UNCHANGING = (
     "update without a change",
     "suspend",
@@ -113,9 +116,10 @@ async def test_typed_client_writes_back_every_form(cluster, shared_client, names
 
 
 def example_bodies() -> dict[str, dict]:
-    """Return all JobSets of the examples under names of their own, by file and name."""
+    """Return the JobSets of examples that the client knows, with names of their own, by file."""
+    known = {file: each for file, each in examples().items() if not file.startswith(NEWER)}
     bodies = {}
-    for number, (file, document) in enumerate(examples().items()):
+    for number, (file, document) in enumerate(known.items()):
         body = bodies[file] = complete(document, f"example-{number}")
         body["metadata"].pop("generateName", None)
     return bodies
