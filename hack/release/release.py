@@ -320,14 +320,18 @@ def make_manifests(commit: Commit, options: Options, out: Path) -> None:
 
 
 def standing_alone(config: Path) -> dict[str, Path]:
-    """Kustomizations that are neither components nor bases of others, by file name."""
+    """Kustomizations that are neither components nor bases of others, by file name.
+
+    Without those for images that a user has built: ``local``, and ``samples`` that are no part of an
+    installation.
+    """
     found, used = set(), set()
     for path in config.rglob("kustomization.yaml"):
         text = yaml.safe_load(_text(path))
         if text["kind"] == "Kustomization":
             found.add(path.parent.resolve())
         used |= {(path.parent / name).resolve() for name in text.get("resources", ())}
-    known = {(config / folder).resolve() for folder in (*MANIFESTS.values(), "samples")}
+    known = {(config / folder).resolve() for folder in (*MANIFESTS.values(), "samples", "local")}
     below = [path.relative_to(config.resolve()) for path in sorted(found - used - known)]
     return {f"{'-'.join(path.parts)}.yaml": config / path for path in below}
 

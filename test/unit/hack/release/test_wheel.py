@@ -189,7 +189,7 @@ def test_an_extra_has_all_libraries_of_its_part(bare):
         (
             "JobSet's rules",
             "manager",
-            bare("runtime", "python", "-c", "import support.jobsets"),
+            bare("runtime", "python", "-c", "import jobsetpy.reconcilers.failure_policy.patterns"),
         ),
         ("jobsetpy.api", "runtime", bare(none, "python", "-c", "import jobsetpy.api.jobset")),
     ]
