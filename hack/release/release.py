@@ -322,8 +322,7 @@ def make_manifests(commit: Commit, options: Options, out: Path) -> None:
 def standing_alone(config: Path) -> dict[str, Path]:
     """Kustomizations that are neither components nor bases of others, by file name.
 
-    Without those for images that a user has built: ``local``, and ``samples`` that are no part of an
-    installation.
+    Without ``local``, whose images a user has built, and ``samples``, which are no installation.
     """
     found, used = set(), set()
     for path in config.rglob("kustomization.yaml"):

@@ -34,6 +34,7 @@ def test_table_has_the_columns_of_the_api(jobsets):
         ("Name", "string", 0),
         ("TerminalState", "string", 0),
         ("Restarts", "string", 0),
+        ("StartTime", "date", 0),
         ("Completed", "string", 0),
         ("Suspended", "string", 0),
         ("Age", "date", 0),
@@ -43,7 +44,7 @@ def test_table_has_the_columns_of_the_api(jobsets):
         ("Epoch", "integer", 1),
     ]
     cells = table["rows"][0]["cells"]
-    assert cells[1:5] == ["Completed", "3", "True", "true"]
+    assert [*cells[1:3], *cells[4:6]] == ["Completed", "3", "True", "true"]
 
 
 def test_resource_is_discovered(api):
