@@ -7,26 +7,16 @@ writes as YAML count as well: ``jobsetpy crds`` and ``jobsetpy rbac`` print both
 
 from __future__ import annotations
 
-import ast
-import io
-import tokenize
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from hack.generate.rooms import code_lines as python_lines
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = ROOT / "examples/controllers"
 _OTHERS: Final = ROOT / "bench/library_programs"
 _GO: Final = _OTHERS / "controller_runtime"
-_NO_CODE: Final = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-    tokenize.ENCODING,
-}
 
 COMPARED: Final[Mapping[str, tuple[str, tuple[Path, ...]]]] = {
     "memcached": (
@@ -54,25 +44,12 @@ def code_lines(path: Path) -> int:
     """Return the number of lines of a file that have code."""
     text = path.read_text()
     if path.suffix == ".py":
-        return len(_of_python(text))
+        return python_lines(text)
     lines = (line.strip() for line in text.splitlines())
     comment = "#" if path.suffix == ".yaml" else "//"
     return sum(
         bool(line) and (not line.startswith(comment) or line.startswith("// +")) for line in lines
     )
-
-
-def _of_python(text: str) -> set[int]:
-    found: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE:
-            found |= set(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if ast.get_docstring(node) is not None and isinstance(first, ast.Expr):
-                found -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    return found
 
 
 def counted() -> dict[str, tuple[int, int]]:

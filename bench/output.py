@@ -18,9 +18,7 @@ import hashlib
 import json
 import os
 import re
-import ssl
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -32,8 +30,7 @@ import attrs
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.client import Client
-from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
-from support.agents.agent_process import JOBSETS, Pod
+from support.agents.agent_process import served_pod, write_account
 from support.patience import eventually
 from support.restarts.scenario import (
     build_images,
@@ -85,41 +82,19 @@ class Outcome:
     """True if every byte has arrived, in order."""
 
 
-def account_in(folder: Path) -> ssl.SSLContext:
-    """Return the context of a server for which the folder is a service account."""
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    openssl("req", "-x509", *curve, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
-    openssl("req", *curve, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "api.csr", *signing, "-out", "api.crt")
-    (folder / "token").write_text("pod-token")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "api.crt", folder / "api.key")
-    return context
-
-
 async def run(kind: str, megabytes: int, runs: int, *, check: bool) -> Outcome:
     """Run workers that write ``megabytes`` together, one after the other."""
     times = max(1, megabytes * 1_000_000 // runs // BLOCK)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        context = account_in(folder)
+        write_account(folder)
         out, said = folder / "out", folder / "said"
         os.mkfifo(out)
         reader = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", READER, "hash" if check else "count", str(out)),
             stdout=asyncio.subprocess.PIPE,
         )
-        async with FakeApiServer(tls=context, token="pod-token") as server:
-            server.register(JOBSETS)
-            server.create(JOBSETS, make_jobset("js").in_place_restart().build())
-            server.create("pods", make_pod("p-0").build())
-            pod = Pod(server, folder, folder / "arrival")
+        async with served_pod(folder, folder / "arrival") as pod:
             pod.environ |= {"PROGRESS_PATTERN": PATTERNS[kind], "END_POD_EXIT_CODES": "9"}
             first = ["sh", "-c", f'exec "$@" >{out}', "_"]
             words = [sys.executable, "-c", WORKER, str(BLOCK), str(times), str(runs), str(said)]

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.testing import FakeApiServer
+from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support import patience
 from support.patience import eventually
 
@@ -210,3 +212,30 @@ class Pod:
     def epoch(self) -> str | None:
         """The epoch in the pod's annotation."""
         return self.annotations.get(EPOCH)
+
+
+def write_account(folder: Path) -> None:
+    """Write a service account's files, and the key and certificate of its API server."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *curve, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl("req", *curve, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+    openssl("x509", "-req", "-in", "api.csr", *signing, "-out", "api.crt")
+    (folder / "token").write_text("pod-token")
+
+
+@asynccontextmanager
+async def served_pod(account: Path, arrival: Path) -> AsyncIterator[Pod]:
+    """A pod and its JobSet on a server with TLS, for an account of :func:`write_account`."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(account / "api.crt", account / "api.key")
+    async with FakeApiServer(tls=context, token="pod-token") as server:
+        server.register(JOBSETS)
+        server.create(JOBSETS, make_jobset("js").in_place_restart().build())
+        server.create("pods", make_pod("p-0").build())
+        yield Pod(server, account, arrival)
