@@ -451,6 +451,12 @@ class JobSetSpec:
         policy = self.failure_policy
         return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
 
+    @property
+    def in_order(self) -> bool:
+        """True if each ReplicatedJob waits until the one before it has started."""
+        policy = self.startup_policy
+        return policy is not None and policy.startup_policy_order == "InOrder"
+
 
 @wire
 class ReplicatedJobStatus:

@@ -75,10 +75,7 @@ def gang_requests(jobset: JobSet) -> list[GangRequest] | None:
 
 def starts_in_order(spec: JobSetSpec) -> bool:
     """Return whether some ReplicatedJobs start after others."""
-    policy = spec.startup_policy
-    return (policy is not None and policy.startup_policy_order == "InOrder") or any(
-        item.depends_on for item in spec.replicated_jobs
-    )
+    return spec.in_order or any(item.depends_on for item in spec.replicated_jobs)
 
 
 def target_names(value: str) -> list[str]:

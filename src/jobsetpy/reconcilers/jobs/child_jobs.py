@@ -200,7 +200,7 @@ class SharedParts:
         self.pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
         self.claims = template_places(jobset)
         self.startup_group = group_scheduling.job_annotations(jobset)
-        self.attempt = attempt_annotation(jobset)
+        self.attempt = attempt_annotation(jobset.status)
         self.spares = spares_by_name(jobset)
         self.first: dict[str, tuple[int, int]] = {}
         self.replicas = 0

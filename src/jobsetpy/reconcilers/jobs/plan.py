@@ -68,7 +68,6 @@ from jobsetpy.reconcilers.jobs.startup_policy import (
     WAITING_FOR_DELETION,
     dependencies_reached,
     has_started,
-    in_order,
     waiting_notice,
 )
 from jobsetpy.reconcilers.jobs.success_policy import is_out_of_reach, is_satisfied
@@ -230,7 +229,7 @@ class _JobsPlanner:
         self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
         self.queued_by_job = keys.SKIP_SUSPEND_ANNOTATION in jobset.metadata.annotations
         self.suspended = self.spec.suspend is True and not self.queued_by_job
-        self.in_order = in_order(self.spec)
+        self.in_order = self.spec.in_order
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.wanted_jobs = working_jobs(jobset)
         self.stay_failed: list[Match] = []
@@ -284,7 +283,7 @@ class _JobsPlanner:
             self.draft.complete()
             return self._result()
         if limited is not None:
-            self.expiry = expiry(self.jobset, self.draft, self.memory.expiry, self.now)
+            self.expiry = expiry(limited, self.draft, self.memory.expiry, self.now)
             if self.expiry is not None and self.expiry.left_s(self.now) <= SOON_S:
                 expire(self.draft, limited)
                 return self._result()
@@ -568,20 +567,11 @@ class _JobsPlanner:
     @cached_property
     def _parts(self) -> SharedParts:
         """Parts of Jobs; expensive, so they are made only when a Job has to be created."""
-        observed = self.observed
-        return SharedParts(
-            self._current, self.features, observed.marks, observed.lost_node_deadline_s
-        )
-
-    @property
-    def _current(self) -> JobSet:
-        """JobSet with the number of the run that begins with this plan."""
-        return evolve(
-            self.jobset,
-            status=evolve(
-                self.jobset.status, execution_attempts=self.draft.status.execution_attempts
-            ),
-        )
+        observed, status = self.observed, self.jobset.status
+        # That of the run which begins with this plan.
+        status = evolve(status, execution_attempts=self.draft.status.execution_attempts)
+        jobset = evolve(self.jobset, status=status)
+        return SharedParts(jobset, self.features, observed.marks, observed.lost_node_deadline_s)
 
     def _pauses(self) -> bool:
         """Return whether a restart of all Jobs waits before it recreates them.
@@ -632,7 +622,7 @@ class _JobsPlanner:
             self.jobset.metadata.annotations, self.observed.lost_node_deadline_s
         )
         annotations = group_scheduling.job_annotations(self.jobset)
-        attempt = attempt_annotation(self._current)
+        attempt = attempt_annotation(self.draft.status)
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 continue

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from jobsetpy.api import keys
-from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.jobset import JobSet, JobSetStatus
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now, PinnedTime, pin
@@ -38,9 +38,9 @@ def track_run(draft: StatusDraft, features: Features, *, suspended: bool) -> Non
         draft.evolve(execution_attempts=attempts)
 
 
-def attempt_annotation(jobset: JobSet) -> dict[str, str]:
+def attempt_annotation(status: JobSetStatus) -> dict[str, str]:
     """Return the annotation of Jobs and pods with the number of the run; {} before the first."""
-    attempts = jobset.status.execution_attempts
+    attempts = status.execution_attempts
     return {} if attempts is None else {keys.EXECUTION_ATTEMPT_ANNOTATION: str(attempts)}
 
 
@@ -50,14 +50,14 @@ def deadline_s(jobset: JobSet, features: Features) -> int | None:
 
 
 def expiry(
-    jobset: JobSet, draft: StatusDraft, known: PinnedTime | None, now: Now
+    seconds: int, draft: StatusDraft, known: PinnedTime | None, now: Now
 ) -> PinnedTime | None:
     """Return the time at which the current run exceeds its deadline; ``None`` while suspended.
 
     A start time in the future was written by another clock: the run is taken to begin now.
     """
-    seconds, start = jobset.spec.active_deadline_seconds, draft.status.start_time
-    if seconds is None or start is None:
+    start = draft.status.start_time
+    if start is None:
         return None
     seconds = min(seconds, _LONGEST_S)
     return pin(known, start + timedelta(seconds=seconds), now, longest_s=seconds)

@@ -19,11 +19,6 @@ WAITING_FOR_DELETION: Final = EmitEvent(
 """Event for a creation that waits for the Jobs of the earlier attempt to be deleted."""
 
 
-def in_order(spec: JobSetSpec) -> bool:
-    """Return whether each ReplicatedJob waits until the one before it has started."""
-    return spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
-
-
 def has_started(wanted: int, status: ReplicatedJobStatus | None) -> bool:
     """Return whether a number of Jobs of a ReplicatedJob are ready or finished."""
     if status is None:

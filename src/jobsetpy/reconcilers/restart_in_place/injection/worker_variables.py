@@ -130,12 +130,16 @@ def health_variables(notes: Annotations, pod: Json, path: str) -> dict[str, str]
     if pod.get("restartPolicy") == "OnFailure":
         why = "a pod on an unfit machine ends, which needs restartPolicy Never"
         notes.problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
-    # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
     return {
-        "HEALTH_COMMAND": notes.text(keys.IN_PLACE_HEALTH_ANNOTATION).replace("$", "$$"),
+        "HEALTH_COMMAND": _literal(notes.text(keys.IN_PLACE_HEALTH_ANNOTATION)),
         "HEALTH_SECONDS": notes.text(keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION),
         "HEALTH_INTERVAL_SECONDS": notes.text(keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION),
     }
+
+
+def _literal(value: str) -> str:
+    """Return a variable's value that the kubelet leaves as it is: $(NAME) would be replaced."""
+    return value.replace("$", "$$")
 
 
 def output_variables(notes: Annotations, pod: Json, worker: Json, path: str) -> dict[str, str]:
@@ -155,7 +159,7 @@ def output_variables(notes: Annotations, pod: Json, worker: Json, path: str) -> 
                 f"has no effect: container {text(worker, 'name')!r} has a terminal (tty: true), "
                 "whose output the agent does not read. Remove one of them",
             )
-    found: dict[str, str] = {"PROGRESS_PATTERN": notes.text(pattern).replace("$", "$$")}
+    found: dict[str, str] = {"PROGRESS_PATTERN": _literal(notes.text(pattern))}
     given: list[LogRule] = read(rules, notes.own, notes.shared, default=[])
     ending = [each for each in given if each.then in {"end-pod", "unfit-node"}]
     if ending and pod.get("restartPolicy") == "OnFailure":
@@ -169,8 +173,7 @@ def output_variables(notes: Annotations, pod: Json, worker: Json, path: str) -> 
         if why:
             notes.refuse(rules, f"line of rule {rule.name!r} {why}")
     if given:
-        # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
-        found["LOG_RULES"] = msgspec.json.encode(given).decode().replace("$", "$$")
+        found["LOG_RULES"] = _literal(msgspec.json.encode(given).decode())
     return found
 
 
