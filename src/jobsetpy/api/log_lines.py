@@ -3,7 +3,7 @@
 The agent matches them in a process of its own, admission validates them, and ``kubectl jobset lint
 --log`` tries them on a log. Patterns have the syntax of RE2, as those of failure policies, in the
 part of it that Python's ``re`` understands in the same way. Since ``re`` may need exponential time,
-whoever matches bounds the time of each search, see :func:`bounded`.
+each search has a time limit, see :func:`bounded`.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
         pattern: name of the built-in pattern that it matched.
         seen: names of the rules of which there was a line.
         broken: lines by which rules were broken, by their names.
-        slow: patterns that took too long, and are not used any more.
+        slow: patterns that took too long, and are no longer used.
         caught_up: True if all output was matched that had been sent before a request.
     """
 

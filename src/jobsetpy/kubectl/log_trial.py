@@ -100,7 +100,7 @@ def try_log(path: str, pattern: str, rules: Sequence[LogRule]) -> list[str]:
             tallies[each].first = tallies[each].first or (number, text)
     said = [_progress_said(progress, pattern, name, number)] if pattern else []
     said += [_rule_said(each, until) for each in tallies.values()]
-    said += [f"pattern {each} takes too long: the agent would not use it any more" for each in slow]
+    said += [f"pattern {each} takes too long: the agent would no longer use it" for each in slow]
     return said
 
 

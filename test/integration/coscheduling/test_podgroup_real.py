@@ -453,7 +453,7 @@ async def test_gang_is_preempted_as_its_disruption_mode_says(site, mode):
         await site.delete("victim")
 
 
-async def test_pod_group_of_somebody_else_is_not_adopted(site):
+async def test_pod_group_of_another_owner_is_not_adopted(site):
     """An event names it; the JobSet continues when it is gone."""
     async with site.manager_process("auto"):
         jobset = await site.create("mine", pods=1, scope=None, scheduling={}, suspend=True)

@@ -129,7 +129,7 @@ class Holding:
         waiting = list(gang.pods[PodState.WAITING])
         refused = plugin.unreserve(gang.info(), running=gang.running, waiting=waiting)
         self._observer.rejected(gang, cause, reason, len(refused))
-        # Without held binds there is nothing to answer; the gang backs off all the same.
+        # Without held binds there is nothing to answer; the gang backs off nevertheless.
         if refused:
             gang.held.gave_up_at = now
             gang.held.refusing = reason

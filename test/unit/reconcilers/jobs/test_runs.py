@@ -163,7 +163,7 @@ class TestDeadline:
         assert [each.total_seconds() for each in left] == [6, 4, 1]
 
     def test_deadline_has_no_effect_while_its_gate_is_off(self):
-        """The start time is written all the same."""
+        """The start time is written nevertheless."""
         cluster = start(features=Features(active_deadline=False), activeDeadlineSeconds=1)
         after(cluster, 10)
         assert (cluster.condition("Failed"), run_of(cluster)) == (None, (0, 0))

@@ -3,7 +3,7 @@
 A pattern may take any time: here it holds up neither the agent nor the output. The process is a
 fork of the agent, with whose pages it shares its memory. It gets pieces of output as messages of a
 pair of sockets, which holds a few of them; what does not fit is dropped, and counted. A search that
-takes too long is interrupted, and its pattern not used any more.
+takes too long is interrupted, and its pattern is no longer used.
 """
 
 from __future__ import annotations

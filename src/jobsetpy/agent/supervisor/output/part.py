@@ -225,7 +225,7 @@ class Output(Part):
     def _seen(self, seen: Seen) -> None:
         """Handle findings; those of an earlier worker, or of one that was stopped, are ignored."""
         for name in seen.slow:
-            self._say(f"a pattern takes too long and is not used any more: {name}")
+            self._say(f"a pattern takes too long and is no longer used: {name}")
             self._forget(name)
         if seen.run == self._run and self._is_watched:
             self._take(seen)
