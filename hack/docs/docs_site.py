@@ -39,6 +39,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "How-to": (
         "docs/how-to/install",
         "docs/how-to/restart-in-place",
+        "docs/how-to/standby",
+        "docs/how-to/restart-in-place-operate",
         "docs/how-to/failure-policy",
         "docs/how-to/exit-codes",
         "docs/how-to/spares",
@@ -75,6 +77,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Reference": (
         "docs/reference/glossary",
         "docs/reference/annotations",
+        "docs/reference/agent",
         "docs/reference/jobset",
         "docs/reference/metrics",
         "docs/reference/dashboard",

@@ -291,6 +291,7 @@ _DEADLINE: Final = "0 (never) or from 10s to 24h"
 # ---- rows ---------------------------------------------------------------------------------------
 
 _IN_PLACE: Final = "how-to/restart-in-place.md"
+_STANDBY: Final = "how-to/standby.md"
 _SPARES: Final = "how-to/spares.md"
 _HANGS: Final = "how-to/progress.md"
 _LOG_RULES: Final = "how-to/log-rules.md"
@@ -360,15 +361,15 @@ IN_PLACE_PROCESSES_ANNOTATION: Final = _agent(
 IN_PLACE_STANDBY_ANNOTATION: Final = _agent(
     "standby", "standby process of each worker; `program`: the worker implements its contract",
     _words('"on", "off", or "program" for a program that keeps the contract itself',
-           "on", "off", "program"), supervisor=_NO_PROCESSES,
+           "on", "off", "program"), _STANDBY, _NO_PROCESSES,
     default="off; on with modules to preload")
 IN_PLACE_PRELOAD_ANNOTATION: Final = _agent(
     "preload",
     "Python modules that a standby process imports; `auto`: those that the worker imported",
-    Form(_MODULES, _modules), supervisor=_NO_PROCESSES)
+    Form(_MODULES, _modules), _STANDBY, _NO_PROCESSES)
 IN_PLACE_STANDBY_DELAY_ANNOTATION: Final = _agent(
     "standby-delay-seconds", "time from the start of a worker to that of its standby process",
-    _seconds(f"a number from 0 to {MAX_SECONDS}"), supervisor=_NO_PROCESSES, default="30",
+    _seconds(f"a number from 0 to {MAX_SECONDS}"), _STANDBY, _NO_PROCESSES, default="30",
     needs=(IN_PLACE_PRELOAD_ANNOTATION, IN_PLACE_STANDBY_ANNOTATION))
 IN_PLACE_HANG_ANNOTATION: Final = _agent(
     "hang-seconds", "time after which a worker without a new step is hung; "
