@@ -284,3 +284,17 @@ def test_alerts_and_dashboard_are_the_same(offline):
     dashboard = made["ConfigMap", "jobset-dashboard"]
     assert dashboard["data"] == expected["ConfigMap"]["data"]
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_values_for_production_render(offline):
+    """The file of the page about production has two managers without a CPU limit, and alerts."""
+    made = offline.render(yaml.safe_load((CHART / "production-values.yaml").read_text()))
+    pods = made["Deployment", "jobset-controller"]["spec"]
+    (container,) = pods["template"]["spec"]["containers"]
+    assert (pods["replicas"], container["resources"]["limits"]) == (2, {"memory": "4Gi"})
+    assert {kind for kind, _ in made} >= {
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "PriorityLevelConfiguration",
+        "PrometheusRule",
+    }
