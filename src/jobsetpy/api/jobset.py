@@ -468,7 +468,12 @@ class ReplicatedJobStatus:
     )
     succeeded: int = field(default=0, required=True, description="Number of complete Jobs.")
     failed: int = field(default=0, required=True, description="Number of failed Jobs.")
-    active: int = field(default=0, required=True, description="Number of Jobs with active pods.")
+    active: int = field(
+        default=0,
+        required=True,
+        description="Number of Jobs with active pods, or with pods that still end before the Job "
+        "fails.",
+    )
     suspended: int = field(default=0, required=True, description="Number of suspended Jobs.")
     job_restarts: tuple[int, ...] = field(
         default=(),
