@@ -104,7 +104,11 @@ control-plane: controller-manager
 {{- end -}}
 
 {{- define "jobset.image" -}}
-{{- include "jobset.imageReference" (list .Values.image "" .Chart.AppVersion) -}}
+{{- if not (or .Values.image.registry .Values.image.repository) -}}
+{{- fail "image.repository: must be set, since no public registry has the images. After they were pushed (make image), add --set image.registry=REGISTRY; for images that all nodes have, add --set image.repository=jobsetpy-manager" -}}
+{{- end -}}
+{{- $repository := .Values.image.repository | default "jobsetpy-manager" -}}
+{{- include "jobset.imageReference" (list (merge (dict "repository" $repository) .Values.image) "" .Chart.AppVersion) -}}
 {{- end -}}
 
 {{- define "jobset.agentImage" -}}

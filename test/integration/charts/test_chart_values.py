@@ -300,6 +300,7 @@ REFUSED = [
         "/topologySpreadConstraints/0",
     ),
     ({"image": {"tag": "a:b"}}, "/image/tag"),
+    ({"image": {"repository": ""}}, "add --set image.registry=REGISTRY; for images"),
     ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
     ({"imagePullSecrets": [{"secret": "name"}]}, "/imagePullSecrets/0"),
     ({"featureGates": {"Flying": True}}, "'Flying' not allowed"),

@@ -81,7 +81,13 @@ class Helm:
         }
 
     def run(self, *arguments, values=None):
-        """Run it and return the finished process; `values` are passed in a file."""
+        """Run it and return the finished process; `values` are passed in a file.
+
+        Without an image in `values`, the chart gets that of a node.
+        """
+        if str(CHART) in arguments:
+            image = {"repository": "jobsetpy-manager", **(values or {}).get("image", {})}
+            values = {**(values or {}), "image": image}
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".json") as file:
             if values is not None:
                 json.dump(values, file)
