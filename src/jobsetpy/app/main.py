@@ -133,6 +133,7 @@ def _manager(options: argparse.Namespace) -> int:
     from jobsetpy.app.config import configuration as file
     from jobsetpy.app.config import settings
     from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+    from jobsetpy.reconcilers.execution.definition import Definition
 
     configuration, manager_settings = process.configured(options, settings.MANAGER)
     file.log(configuration)
@@ -140,7 +141,9 @@ def _manager(options: argparse.Namespace) -> int:
     async def setup(manager: Manager) -> None:
         marks = configuration.make(SchedulerFields)
         backend = await watch_backend(manager, marks, configuration.features)
-        wiring.add_jobset_controllers(manager, configuration, backend)
+        definition = Definition(manager.replica_client, manager.clock)
+        await definition.check()
+        wiring.add_jobset_controllers(manager, configuration, backend, definition)
         if configuration["--webhooks"]:
             from jobsetpy import admission  # 10 MB that a manager without need not carry
 

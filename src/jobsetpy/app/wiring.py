@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.coscheduler import CoschedulerSettings
     from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
+    from jobsetpy.reconcilers.execution.definition import Definition
     from jobsetpy.reconcilers.rules.backoff import RestartBackoff
     from jobsetpy.serving.certificates import CertificateManager
 
@@ -172,6 +173,7 @@ def add_jobset_controllers(
     manager: Manager,
     configuration: Configuration | None = None,
     backend: BackendWatch | None = None,
+    definition: Definition | None = None,
 ) -> None:
     """Add the JobSet controllers to ``manager``.
 
@@ -179,6 +181,7 @@ def add_jobset_controllers(
         manager: not started yet.
         configuration: defaults when absent.
         backend: observed schedulers of gangs; when absent, gangs are only labelled.
+        definition: observed CRD; when absent, it is taken to have all fields.
     """
     from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
     from jobsetpy.reconcilers.execution import metrics as execution_metrics
@@ -199,6 +202,7 @@ def add_jobset_controllers(
         features=features,
         backoff=backoff,
         backend=backend,
+        definition=definition,
         lost_node_deadline_s=lost.deadline_s,
         lost=lost_nodes_reconciler.lookup(manager),
     )

@@ -16,6 +16,7 @@ from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.errors import EXIT_ERROR
 from jobsetpy.kubectl.objects import conditions_of
+from jobsetpy.reconcilers.rules import definition
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -112,18 +113,20 @@ async def _server(cluster: Cluster) -> Result:
 
 
 async def _definition(cluster: Cluster) -> Result:
-    fix = "jobsetpy crds | kubectl apply --server-side -f -"
     crd = await _found(cluster, _CRD)
     if crd is None:
         return ERROR, "JobSets are not installed", _INSTALL
     versions = crd.get("spec", {}).get("versions") or [{}]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}).get("properties", {})
-    status = schema.get("status", {}).get("properties", {})
-    if "syncedEpoch" not in status:
+    missing = definition.missing_fields(
+        {part: schema.get(part, {}).get("properties", {}) for part in ("spec", "status")}
+    )
+    if "status.syncedEpoch" in missing:
         text = "it is another controller's: it knows no epochs, so restarts in place cannot work"
-        return ERROR, text, fix
-    if missing := sorted({"restartHistory", "startTime", "state"}.difference(status)):
-        return WARNING, f"it is older than this plugin: it has no {', '.join(missing)}", fix
+        return ERROR, text, definition.FIX
+    if missing:
+        text = f"it is older than this plugin: it has no {definition.listed(missing)}"
+        return WARNING, text, definition.FIX
     return OK, "it has all fields of this release"
 
 

@@ -4,6 +4,8 @@ import pytest
 import yaml
 
 from hack.generate import update_crds
+from jobsetpy.reconcilers.execution.definition import Definition
+from support.cluster.install import connected
 
 pytestmark = pytest.mark.cluster
 
@@ -82,6 +84,15 @@ def test_descriptions_of_fields_are_published(api):
     (spec,) = (item for name, item in schemas.items() if name.endswith(".JobSet"))
 
     assert spec["properties"]["spec"]["properties"]["suspend"]["description"]
+
+
+async def test_published_crd_has_all_fields_of_the_release(api):
+    """A manager finds them in the published schema, without a permission for CRDs."""
+    async with connected(api.kubeconfig, qps=0) as client:
+        definition = Definition(client)
+        definition.missing = frozenset({"not looked at"})
+        await definition.check()
+    assert definition.missing == frozenset()
 
 
 def test_snapshot_is_the_published_one(api):

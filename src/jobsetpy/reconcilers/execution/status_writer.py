@@ -19,8 +19,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.history import Over
@@ -34,14 +34,6 @@ _KINDS: Final[Mapping[str, execution_metrics.RestartKind]] = {
     history.REPLICATED_JOB: "replicated_job",
     history.JOB: "job",
 }
-_OLD_DEFINITION: Final = EmitEvent(
-    cond.WARNING,
-    keys.OLD_DEFINITION_REASON,
-    "the CRD of JobSets is older than the manager: the API server has dropped status.startTime, so "
-    "fields of this release have no effect; apply its CRD (jobsetpy crds | kubectl apply "
-    "--server-side -f -)",
-)
-_LOG: Final = get_logger("status")
 TRIES: Final = 5
 """Maximum number of decisions in one reconcile, if the JobSet changes before each write."""
 
@@ -63,6 +55,7 @@ class StatusWriter:
         jobs: cache of Jobs, which events may name.
         pods: cache of pods, which events may name.
         clock: measures the writes.
+        definition: fields that the CRD does not have, which are not written.
     """
 
     def __init__(
@@ -75,8 +68,10 @@ class StatusWriter:
         jobs: rt.Store[Job] | None = None,
         pods: rt.Store[Any] | None = None,
         clock: Clock | None = None,
+        definition: Definition | None = None,
     ) -> None:
         self._client = client
+        self._definition = definition
         self._clock = clock or LoopClock()
         self._jobsets = jobsets
         self._events = events
@@ -126,7 +121,9 @@ class StatusWriter:
         """
         if not change.patch:
             return jobset
-        meta, patch = jobset.metadata, change.patch
+        meta, patch = jobset.metadata, await self._kept(change.patch)
+        if not patch:
+            return jobset
         word = state(evolve(jobset, status=change.status))
         if word != jobset.status.state:
             patch = {**patch, "state": word}
@@ -149,9 +146,9 @@ class StatusWriter:
                     stored.metadata.resource_version,
                     cached=cached.metadata.resource_version,
                 )
-        if change.patch.get("startTime") and stored.status.start_time is None:
-            self.tell(stored, (_OLD_DEFINITION,))
-            _LOG.warning(_OLD_DEFINITION.message, object=str(meta.key))
+        dropped = bool(patch.get("startTime")) and stored.status.start_time is None
+        if dropped and self._definition is not None:  # the CRD was replaced by an older one
+            await self._definition.check()
         self.tell(stored, change.events, series=_occasion(stored))
         _count(jobset, change, self._clock.monotonic() - begun)
         return stored
@@ -189,6 +186,17 @@ class StatusWriter:
         self._ahead.pop(key, None)
         if self._own_writes is not None:
             self._own_writes.forget(key)
+
+    async def _kept(self, patch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a patch that the API server stores.
+
+        It drops the others each time, and the next plan would write them again.
+        """
+        definition = self._definition
+        if definition is None or not any(f"status.{each}" in definition.missing for each in patch):
+            return patch
+        await definition.check()
+        return {k: v for k, v in patch.items() if f"status.{k}" not in definition.missing}
 
     def _ended(self, key: rt.ObjectKey, uid: str) -> None:
         self._gone[key] = uid

@@ -75,7 +75,7 @@ from jobsetpy.reconcilers.jobs.surroundings import surroundings
 from jobsetpy.reconcilers.jobs.suspension import resumptions, suspensions
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules import definition, history
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.buckets import Buckets, sort_jobs
@@ -99,6 +99,8 @@ from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts", "readyPods"})
 
+DEFINITION_S: Final = 600.0
+"""Interval in seconds at which a JobSet is planned again while the CRD is older."""
 CREATED_AT_ONCE: Final = 2000
 """Maximum number of Jobs created per plan; bounds its memory and planning time."""
 
@@ -125,6 +127,7 @@ class ObservedJobSet:
         deletion_stalled_after_s: time in seconds after which a deletion is reported as stalled.
         backoff: delay between restarts of all Jobs, unless the JobSet overrides it.
         lost: some of its pods are being deleted on an unreachable node.
+        missing: fields of this release that the CRD does not have.
     """
 
     key: ObjectKey
@@ -141,6 +144,7 @@ class ObservedJobSet:
     deletion_stalled_after_s: float = STALLED_AFTER_S
     backoff: RestartBackoff = OFF
     lost: bool = False
+    missing: frozenset[str] = frozenset()
 
 
 def plan_jobs(observed: ObservedJobSet, memory: p.JobsMemory, now: Now) -> p.JobsPlan:
@@ -260,6 +264,7 @@ class _JobsPlanner:
         self.draft.set(self.stalled.condition, announce=bool(self.stalled.names))
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
+        self.draft.set(definition.condition(self.observed.missing))
         track_run(self.draft, self.features, suspended=self.suspended)
         self._delete(self.buckets.previous)
         self._delete(self.buckets.marked)
@@ -393,6 +398,7 @@ class _JobsPlanner:
             report_after_s(self.held, self.now.monotonic) or 0.0,
             self.stalled.next_s or 0.0,
             0.0 if self.expiry is None else self.expiry.left_s(self.now),
+            DEFINITION_S if self.observed.missing else 0.0,
         )
         wait_s = min((each for each in waits_s if each), default=None)
         writes = change is not None and bool(change.patch)

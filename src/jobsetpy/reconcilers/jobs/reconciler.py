@@ -22,6 +22,7 @@ from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import CHILD_SELECTOR, SharedCaches
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import raise_failures
 from jobsetpy.reconcilers.execution.status_writer import StatusWriter, moment
@@ -67,6 +68,7 @@ class JobsSettings:
             stalled; the grace period of its pods comes in addition.
         backoff: delay between restarts of all Jobs in quick succession.
         lost: predicate for JobSets with pods that are being deleted on unreachable nodes.
+        definition: observed CRD; ``None`` if it is not observed.
     """
 
     features: Features = attrs.field(factory=Features)
@@ -79,6 +81,7 @@ class JobsSettings:
     deletion_stalled_after_s: float = STALLED_AFTER_S
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
     lost: Callable[[rt.ObjectKey], bool] | None = None
+    definition: Definition | None = None
 
 
 class JobsReconciler:
@@ -121,6 +124,7 @@ class JobsReconciler:
             own_writes=self.own_status,
             jobs=jobs,
             clock=clock,
+            definition=settings.definition,
         )
         self._memory = Memories(p.JobsMemory)
         self._times = ActivityTimes()
@@ -168,6 +172,7 @@ class JobsReconciler:
             deletion_stalled_after_s=settings.deletion_stalled_after_s,
             backoff=settings.backoff,
             lost=settings.lost is not None and settings.lost(key),
+            missing=frozenset() if settings.definition is None else settings.definition.missing,
         )
 
     def activity_totals(self) -> Mapping[str, Total]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from copy import copy
+import json
+from copy import copy, deepcopy
 
 import pytest
+import structlog
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import ManualClock
-from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.schema import jobset_crd
+from jobsetpy.client import HttpResponse
 from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
 from jobsetpy.reconcilers.execution.status_writer import (
@@ -109,21 +112,41 @@ async def test_change_is_one_patch_with_the_version_that_was_planned_on(bench):
     assert stored.status.restarts == 1
 
 
-async def test_crd_of_an_older_release_is_reported():
-    """The API server drops fields that it does not know."""
-    old = jobset_crd()
-    schema = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+class PublishingClient(RecordingClient):
+    """Client of a server that publishes the schema of its CRD, like a real one."""
+
+    crd = jobset_crd()
+
+    async def raw(self, request):
+        """Answer for the schema."""
+        schema = self.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        document = {"components": {"schemas": {"io.x-k8s.jobset.v1alpha2.JobSet": schema}}}
+        assert request.path == "/openapi/v3/apis/jobset.x-k8s.io/v1alpha2"
+        return HttpResponse(200, {}, json.dumps(document).encode())
+
+
+async def test_fields_that_the_crd_does_not_have_are_written_when_it_is_renewed(bench):
+    """A write of them alone is none, in any number of reconciles; the log names them once."""
+    client, new = PublishingClient(bench.world, qps=0), jobset_crd()
+    client.crd = deepcopy(new)
+    schema = client.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["status"]["properties"]["startTime"]
-    client, recorder = RecordingClient(qps=0), Recorder()
-    client.world.create("customresourcedefinitions", old)
-    body = jobset_json()
-    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-    jobset = decoded(JobSet, client.world.create(JobSet, body))
-    writer = StatusWriter(client, store_writer_of(JobSet, [jobset]).store, recorder)
-    draft = StatusDraft(jobset.status, ManualClock().now())
-    draft.evolve(start_time=draft.now, restarts=1)
-    await writer.store(jobset, draft.change())
-    assert [event[2] for event in recorder.events] == [keys.OLD_DEFINITION_REASON]
+    with structlog.testing.capture_logs() as logs:
+        definition = Definition(client, bench.clock)
+        await definition.check()
+        writer = StatusWriter(client, bench.cache.store, bench.recorder, definition=definition)
+        jobset, patches = writer.latest(KEY), []
+        for seconds, crd in ((0, client.crd), (30, client.crd), (60, new), (0, new)):
+            client.crd = crd
+            bench.clock.advance(seconds)
+            draft = StatusDraft(jobset.status, bench.clock.now())
+            draft.evolve(start_time=draft.now)
+            jobset = await writer.store(jobset, draft.change())
+            patches.append([list(each.json["status"]) for each in client.writes])
+    assert patches == [[], [], [["startTime", "state"]], [["startTime", "state"]]]
+    (event, end) = [each["event"] for each in logs]
+    assert "no effect: status.startTime; apply" in event
+    assert "has all fields" in end
 
 
 @pytest.mark.parametrize("own", ["stored", "read"])

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.features import Features
@@ -253,3 +254,21 @@ class TestQueuedJobs:
         cluster.ready(JOB)
         cluster.reconcile()
         assert (before, list(cluster.jobs)) == ([JOB], [JOB, "test-js-b-0"])
+
+
+def test_crd_without_fields_of_this_release_is_a_condition_and_one_event():
+    """Both name the fields; the JobSet is planned again until the CRD is renewed."""
+    cluster, missing = start(), frozenset({"status.startTime", "spec.scheduling"})
+    observed = attrs.evolve(cluster.observe(), missing=missing)
+    plan = plan_jobs(observed, p.JobsMemory(), cluster.now)
+    (event,) = plan.status.events
+    (condition,) = plan.status.status.conditions
+    assert (event.reason, condition.type) == ("OutdatedDefinition", "OutdatedDefinition")
+    assert "no effect: spec.scheduling, status.startTime; apply" in event.message
+    assert plan.result.delay == timedelta(minutes=10)
+    stored = evolve(observed.jobset, status=plan.status.status)
+    again = plan_jobs(attrs.evolve(observed, jobset=stored), plan.memory, cluster.now)
+    assert again.status.events == ()
+    renewed = attrs.evolve(observed, jobset=stored, missing=frozenset())
+    plan = plan_jobs(renewed, plan.memory, cluster.now)
+    assert [each.status for each in plan.status.status.conditions] == ["False"]
