@@ -198,11 +198,11 @@ def page_text() -> str:
 
 
 def _table(rows: list[tuple[str, str, str, tuple[str, ...]]]) -> Iterator[str]:
-    yield "| name | type | labels | description |"
-    yield "|---|---|---|---|"
+    yield "| name | |"
+    yield "|---|---|"
     for name, kind, text, labels in rows:
-        shown = ", ".join(f"`{label}`" for label in labels)
-        yield f"| `{name}` | {kind} | {shown} | {text.replace('|', chr(92) + '|')} |"
+        shown = " by " + ", ".join(f"`{label}`" for label in labels) if labels else ""
+        yield f"| `{name}` | {text.replace('|', chr(92) + '|')} *({kind}{shown})* |"
 
 
 OUTPUTS: Final[Mapping[str, Callable[[], str]]] = {

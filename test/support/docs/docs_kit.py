@@ -28,7 +28,7 @@ PAGES = (*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/tutorial/fir
 PLACES = ("shell", "cluster", "node", "fresh")
 COPIED = ("config", "examples", "charts", "docs", "pyproject.toml", "README.md")
 PAGE_TIMEOUT_S = 240.0
-SEEN_LINES = 40
+SEEN_LINES = 12
 """Maximum number of lines of one block's output in a transcript."""
 
 _MARK = re.compile(r"<!-- run: (\w+)(?:: (.+?))? -->")
