@@ -2,19 +2,23 @@
 
 The first process only watches files and starts the second one, which runs the program. API servers
 call webhooks at an address of this machine that also containers on it reach, as those of kind do.
+The first process also removes the webhooks' registration at the end, however the second one ended:
+an API server that calls a webhook which is not served refuses all writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -23,14 +27,17 @@ from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.api.schema import crds_of
 from jobsetpy.api.unstructured import Unstructured, unstructured
 from jobsetpy.app.webhook_manifests import webhook_manifests
-from jobsetpy.client import Client
+from jobsetpy.client import Client, connect
+from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.runtime._webhooks import ServedWebhooks
 from jobsetpy.serving.http import parse_address
 
 _CHILD: Final = "JOBSETPY_DEV"
+"""Variable of the second process: the file into which it writes the webhooks it has registered."""
 _NAMES: Final = "--webhook-dns-name"
 _OWNER: Final = "jobsetpy-dev"
+_ADMISSION: Final = "admissionregistration.k8s.io"
 _POLL_S: Final = 0.5
 """Interval between looks at the files."""
 _GRACE_S: Final = 10.0
@@ -44,20 +51,29 @@ def is_child() -> bool:
     return _CHILD in os.environ
 
 
-def supervise(target: str) -> int:
+def supervise(options: argparse.Namespace) -> int:
     """Run this command in a process of its own, again after each change of a file; return its code.
 
-    It ends when the program ends without an error, or with Ctrl-C or SIGTERM.
+    It ends when the program ends without an error, or with Ctrl-C or SIGTERM. Then the registration
+    of the program's webhooks is removed.
 
     Args:
-        target: ``MODULE:FUNCTION``.
+        options: parsed flags, with ``MODULE:FUNCTION`` and the address of the API server.
     """
-    watched = _watched(target)
-    command = [sys.executable, "-m", "jobsetpy.app.main", *sys.argv[1:]]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.NamedTemporaryFile("r", prefix="jobsetpy-dev-") as registered:
+        try:
+            return _run_again(_watched(options.target), registered.name)
+        finally:
+            if names := dict.fromkeys(registered.read().splitlines()):
+                asyncio.run(_unregister(options, names))
+
+
+def _run_again(watched: tuple[Path, str], registered: str) -> int:
+    command = [sys.executable, "-m", "jobsetpy.app.main", *sys.argv[1:]]
     while True:
         seen = _files(*watched)
-        process = subprocess.Popen(command, env={**os.environ, _CHILD: "1"})  # noqa: S603
+        process = subprocess.Popen(command, env={**os.environ, _CHILD: registered})  # noqa: S603
         code: int | None = None
         try:
             while (now := _files(*watched)) == seen:
@@ -74,6 +90,29 @@ def supervise(target: str) -> int:
         changed = sorted(str(each) for each in dict(now.items() ^ seen.items()))
         _say(f"{changed[0]} has changed: the program starts again")
         _stop(process)
+
+
+async def _unregister(options: argparse.Namespace, names: Iterable[str]) -> None:
+    """Remove webhook configurations, each given as kind and name."""
+    left = list(names)
+    try:
+        client = await connect(kubeconfig=options.kubeconfig, context=options.context)
+        try:
+            for each in tuple(left):
+                kind, name = each.split()
+                info = ResourceInfo(_ADMISSION, "v1", kind, f"{kind.lower()}s", namespaced=False)
+                with suppress(NotFoundError):
+                    await client.delete(unstructured(info), "", name, timeout_s=_GRACE_S)
+                _say(f"removed {each}")
+                left.remove(each)
+        finally:
+            await client.aclose()
+    except (JobSetPyError, OSError, asyncio.CancelledError) as error:
+        _say(f"webhooks stay registered, and refuse writes ({error}): kubectl delete {_both(left)}")
+
+
+def _both(names: Iterable[str]) -> str:
+    return " ".join(each.lower().replace(" ", "/") for each in names)
 
 
 def _watched(target: str) -> tuple[Path, str]:
@@ -158,8 +197,16 @@ async def install(manager: Manager, client: Client) -> None:
             group, version, name, f"{name.lower()}s", namespaced="namespace" in meta
         )
         kind: type[Unstructured] = unstructured(info)
+        if group == _ADMISSION:  # before it is sent: the answer may be lost
+            _note(f"{name} {meta['name']}")
         await client.apply(kind, meta.get("namespace", ""), meta["name"], body, owner=_OWNER)
         _say(f"applied {name} {meta['name']}")
+
+
+def _note(registered: str) -> None:
+    """Tell the first process what it has to remove."""
+    with Path(os.environ[_CHILD]).open("a") as file:
+        file.write(f"{registered}\n")
 
 
 def _definitions(manager: Manager, served: list[ServedWebhooks]) -> list[dict[str, Any]]:

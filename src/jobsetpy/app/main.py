@@ -178,7 +178,7 @@ def _run(options: argparse.Namespace) -> int:
         from jobsetpy.app import dev
 
         if not dev.is_child():
-            return dev.supervise(options.target)
+            return dev.supervise(options)
         dev.choose_address(options)
     try:
         setup = user_programs.load(options.target)

@@ -192,7 +192,7 @@ async def test_both_versions_of_web_apps_are_served(client, namespace, example, 
 async def test_dev_installs_a_program_and_runs_it_again_when_its_file_changes(
     client, cluster, namespace, example, tmp_path
 ):
-    """With an administrator's kubeconfig, nothing applied by hand, and a file that is broken between."""
+    """Nothing is applied by hand, a file is broken between, and no webhook stays registered."""
     module, port = example("websites"), free_port()
     program = tmp_path / "websites.py"
     text = (FOLDER / "websites.py").read_text()
@@ -226,7 +226,11 @@ async def test_dev_installs_a_program_and_runs_it_again_when_its_file_changes(
         assert "websites.py has changed" in log.read_text()
     finally:
         await process.stop()
-        for kind in (MutatingConfiguration, ValidatingConfiguration, Definition):
+        left = [
+            await found(client, kind, "", "websites")
+            for kind in (MutatingConfiguration, ValidatingConfiguration)
+        ]
+        for kind in (*map(type, filter(None, left)), Definition):
             name = "websites.example.com" if kind is Definition else "websites"
-            with contextlib.suppress(rt.NotFoundError):
-                await client.delete(kind, "", name)
+            await client.delete(kind, "", name)
+    assert left == [None, None], log.read_text()
