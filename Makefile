@@ -71,6 +71,7 @@ types: $(STAMP)
 .PHONY: verify
 verify: $(STAMP) ## Check that generated files are up to date
 	@$(BIN)/python hack/generate/update_crds.py --verify
+	@$(BIN)/python hack/generate/update_bodies.py --verify
 	@$(BIN)/python hack/generate/update_monitoring.py --verify
 	@$(BIN)/python hack/generate/update_reference.py --verify
 	@$(BIN)/python hack/generate/update_plugin_page.py --verify
@@ -82,6 +83,7 @@ verify: $(STAMP) ## Check that generated files are up to date
 .PHONY: generate
 generate: $(STAMP) ## Write the generated files
 	@$(BIN)/python hack/generate/update_crds.py
+	@$(BIN)/python hack/generate/update_bodies.py
 	@$(BIN)/python hack/generate/update_reference.py
 	@$(BIN)/python hack/generate/update_plugin_page.py
 	@$(BIN)/python hack/generate/update_versions.py

@@ -11,6 +11,7 @@ from typing import ClassVar
 import attrs
 
 from jobsetpy import runtime as rt
+from jobsetpy.runtime import bodies
 
 NAME = "memcached"
 ADDRESSES = "memcached-addresses"  # the ConfigMap that programs read
@@ -55,15 +56,18 @@ class Memcacheds:
             return rt.Result.done()
         where, name, spec = wanted.metadata.namespace, wanted.metadata.name, wanted.spec
         labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name}
-        container = {
-            "name": NAME,
-            "image": "memcached:1.6",
-            "args": [f"--memory-limit={spec.memory_mb}"],
-            "ports": [{"containerPort": PORT, "name": NAME, "protocol": "TCP"}],
-        }
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-        servers = {"replicas": spec.size, "selector": {"matchLabels": labels}, "template": template}
-        service = {"selector": labels, "ports": [{"port": PORT, "targetPort": NAME}]}
+        container = bodies.Container(
+            name=NAME,
+            image="memcached:1.6",
+            args=[f"--memory-limit={spec.memory_mb}"],
+            ports=[{"containerPort": PORT, "name": NAME, "protocol": "TCP"}],
+        )
+        servers = bodies.DeploymentSpec(
+            replicas=spec.size,
+            selector={"matchLabels": labels},
+            template={"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        )
+        service = bodies.ServiceSpec(selector=labels, ports=[{"port": PORT, "targetPort": NAME}])
         made = await rt.create_or_apply(
             self.client,
             rt.Deployment,

@@ -17,7 +17,15 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import SimpleNamespace
-from typing import Any, TypedDict, TypeVar, Unpack, dataclass_transform, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    dataclass_transform,
+    get_type_hints,
+)
 
 from jobsetpy.extras import require
 
@@ -27,6 +35,8 @@ import attrs
 import msgspec
 
 from jobsetpy.api._frozen import frozen, frozen_texts
+
+__all__ = ["FieldOptions", "camel_case", "evolve", "field", "to_json", "wire", "wire_name"]
 
 T = TypeVar("T")
 
@@ -203,11 +213,18 @@ def _freeze_at_birth(cls: type[Any]) -> None:
     cls.__attrs_post_init__ = freeze
 
 
-def evolve(value: T, **changes: Any) -> T:
-    """Call ``attrs.evolve`` for wire classes, which type checkers do not know as attrs classes."""
-    changed: Any = attrs.evolve
-    result: T = changed(value, **changes)
-    return result
+if TYPE_CHECKING:
+    # Type checkers know wire classes as dataclasses, and check the names and types of the changes.
+    from dataclasses import replace as evolve
+else:
+
+    def evolve(value: T, /, **changes: Any) -> T:
+        """Return a copy of a wire object with some fields changed, as ``attrs.evolve``.
+
+        Raises:
+            TypeError: there is no such field.
+        """
+        return attrs.evolve(value, **changes)
 
 
 def to_json(value: Any) -> Any:

@@ -185,18 +185,14 @@ def whole_millis(when: datetime) -> datetime:
 
 def bounded(record: RestartRecord) -> RestartRecord:
     """Return the record with texts truncated to fit ``MAX_RECORD_BYTES``."""
-    cut = record
+    cut, texts = record, dict[str, Any]()
     for limit in _TEXT_LIMITS:
         cause = record.cause
         if cause is not None:
-            cause = evolve(
-                cause, **{name: _cut(getattr(cause, name), limit) for name in _CAUSE_TEXTS}
-            )
-        cut = evolve(
-            record,
-            cause=cause,
-            **{name: _cut(getattr(record, name), limit) for name in _RECORD_TEXTS},
-        )
+            texts = {name: _cut(getattr(cause, name), limit) for name in _CAUSE_TEXTS}
+            cause = evolve(cause, **texts)
+        texts = {name: _cut(getattr(record, name), limit) for name in _RECORD_TEXTS}
+        cut = evolve(record, cause=cause, **texts)
         if len(msgspec.json.encode(record_json(cut))) <= MAX_RECORD_BYTES:
             break
     return cut
