@@ -214,9 +214,11 @@ async def test_gangs_of_two_jobsets_run_one_after_the_other(tenant, coscheduler)
     """
     flavor = await tenant.pool("pool", cpu=5)
     await tenant.queue((flavor, {"cpu": 8}))
-    for name in ("one", "two"):
-        body = jobset(name, replicated_job(pods=4))
-        body["metadata"]["annotations"] = {keys.COSCHEDULING_ANNOTATION: "JobSet"}
+    # Types of Kueue do not have these fields; it must not remove them.
+    newer = {"scheduling": {}, "activeDeadlineSeconds": 86400}
+    by_annotation = jobset("one", replicated_job(pods=4))
+    by_annotation["metadata"]["annotations"] = {keys.COSCHEDULING_ANNOTATION: "JobSet"}
+    for body in (by_annotation, jobset("two", replicated_job(pods=4), **newer)):
         await tenant.create(body)
     for name in ("one", "two"):
         await tenant.until_condition(name, "Suspended", "False")
@@ -237,3 +239,4 @@ async def test_gangs_of_two_jobsets_run_one_after_the_other(tenant, coscheduler)
     await tenant.until_suspended(second)
     await tenant.activate(second, on=True)
     await tenant.until_runs(second, 4, old=pods)
+    assert (await tenant.jobset("two"))["spec"].items() >= newer.items()
