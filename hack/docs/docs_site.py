@@ -49,6 +49,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/coscheduling",
         "docs/how-to/kueue-and-trainer",
         "docs/how-to/kubectl",
+        "docs/how-to/report",
     ),
     "Operate": (
         "docs/how-to/onboard-a-team",

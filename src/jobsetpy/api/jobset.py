@@ -757,6 +757,96 @@ class RestartPacing:
 
 
 @wire
+class RestartTime:
+    """Restarts of one kind and cause that are over, and the time that they took."""
+
+    kind: str = field(default="", required=True, description="Kind of the restarts.")
+    cause: str = field(
+        default="",
+        required=True,
+        description="Reason of their first sign; Other for those beyond the bound of the list.",
+    )
+    count: int = field(default=0, minimum=0, description="Number of restarts that are over.")
+    millis: int = field(
+        default=0,
+        minimum=0,
+        format="int64",
+        description="Time from their first signs until workers ran again.",
+    )
+
+
+@wire
+class TimeSpent:
+    """Use of the JobSet's time until ``since``, in milliseconds; ``activity`` has continued since.
+
+    Its parts are queuedMillis, waitingMillis, runningMillis and those of restarts. It is written
+    only with changes of the status that are written anyway.
+    """
+
+    activity: str = field(
+        default="",
+        required=True,
+        enum=("Queued", "Waiting", "Running", "Restarting", "Ended"),
+        description=(
+            "Activity since then. Queued: suspended, by a queue or a user. Waiting: for pods to "
+            "start. Running: workers run. Ended: all times are final."
+        ),
+    )
+    began_at: datetime | None = field(
+        default=None,
+        description="Time from which on the JobSet's time is accounted for: usually its creation.",
+    )
+    since: datetime | None = field(
+        default=None, description="Time of the latest change; the durations end there."
+    )
+    queued_millis: int = field(
+        default=0, minimum=0, format="int64", description="Time in queues, or suspended."
+    )
+    waiting_millis: int = field(
+        default=0,
+        minimum=0,
+        format="int64",
+        description="Time for which pods were waited for, outside restarts.",
+    )
+    running_millis: int = field(
+        default=0, minimum=0, format="int64", description="Time in which workers ran."
+    )
+    starting_millis: int = field(
+        default=0,
+        minimum=0,
+        format="int64",
+        description="Part of runningMillis until the first steps of runs, as workers reported.",
+    )
+    repeating_millis: int = field(
+        default=0,
+        minimum=0,
+        format="int64",
+        description="Part of runningMillis in steps that an earlier run had done, likewise.",
+    )
+    reported_millis: int = field(
+        default=0,
+        minimum=0,
+        format="int64",
+        description="Part of runningMillis of which workers have reported the use.",
+    )
+    repeated_steps: int = field(
+        default=0, minimum=0, format="int64", description="Number of steps done again."
+    )
+    first_start_millis: int | None = field(
+        default=None,
+        minimum=0,
+        format="int64",
+        description="Time for which pods were waited for before workers ran for the first time.",
+    )
+    restarts: tuple[RestartTime, ...] = field(
+        default=(),
+        atomic=True,
+        max_items=16,
+        description="Restarts by kind and cause.",
+    )
+
+
+@wire
 class JobSetStatus:
     """Observed state of a JobSet, written by the controllers."""
 
@@ -833,6 +923,9 @@ class JobSetStatus:
     )
     restart_pacing: RestartPacing | None = field(
         default=None, description="Frequency of restarts, and their delay."
+    )
+    time_spent: TimeSpent | None = field(
+        default=None, description="Use of the JobSet's time so far, for kubectl jobset report."
     )
     previous_in_place_restart_attempt: int | None = field(
         default=None,

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "status": "show what a JobSet does and waits for, with its Jobs and pods",
     "logs": "print the output of all ranks, across restarts and replaced pods",
     "restarts": "show the last restarts of a JobSet, as a table or a picture",
+    "report": "show what JobSets' time went into, goodput, and what restarts cost",
     "restart": "restart a JobSet, or some of its Jobs; nothing is counted",
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",

@@ -28,7 +28,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         title += f", {pods} pods"
     for draw, file in ((timeline.svg, options.svg), (timeline.html, options.html)):
         if file:
-            _save(draw(title, history), file)
+            save(draw(title, history), file)
     if options.svg or options.html:
         return 0
     if options.output:
@@ -59,7 +59,8 @@ def _nothing(jobset: dict[str, object], name: str) -> str:
     return f"No restarts of {name}."
 
 
-def _save(text: str, file: str) -> None:
+def save(text: str, file: str) -> None:
+    """Write a picture or page to a file, or to the output for ``-``."""
     if file == "-":
         print(text, end="")  # noqa: T201
         return

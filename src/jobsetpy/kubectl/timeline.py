@@ -1,8 +1,4 @@
-"""The history of restarts as a picture: a bar per restart, its phases in colour.
-
-Plain SVG 1.1 without scripts, fonts or links, so that it can stand in a README or a report; it
-follows the reader's choice of a light or dark scheme. Every text of the cluster's is escaped.
-"""
+"""The history of restarts as a picture: a bar per restart, its phases in colour."""
 
 from __future__ import annotations
 
@@ -11,6 +7,17 @@ from html import escape
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.kubectl import output
+from jobsetpy.kubectl.svg import (
+    BOLD_LETTER,
+    LEFT,
+    LETTER,
+    RIGHT,
+    WIDTH,
+    cut,
+    legend,
+    picture,
+    words,
+)
 
 
 class Phase(NamedTuple):
@@ -37,21 +44,8 @@ PHASES: Final = (
     Phase("gatheringMillis", "gathering", "new pods come", "#2f6fb2", "#ffffff"),
     Phase("liftMillis", "lift", "workers may start", "#2e8b57", "#ffffff"),
 )
-_WIDTH: Final = 860
-_LEFT: Final = 20
-_RIGHT: Final = 110
-"""Room for the length of the longest bar, as text."""
 _ROW: Final = 56
 _TOP: Final = 84
-_LETTER: Final = 7.4
-_BOLD_LETTER: Final = 8.6
-"""Hardly any font's letters are wider on average, at the sizes that are used (12 and 13)."""
-_STYLE: Final = (
-    "<style>.jr-page{fill:#ffffff;stroke:#d8dee4}.jr-text{fill:#24292f}.jr-faint{fill:#57606a}"
-    ".jr-grid{stroke:#e4e8ec}.jr-bold{font-weight:600}"
-    "@media (prefers-color-scheme:dark){.jr-page{fill:#0d1117;stroke:#30363d}"
-    ".jr-text{fill:#e6edf3}.jr-faint{fill:#9198a1}.jr-grid{stroke:#262c33}}</style>"
-)
 
 Record = Mapping[str, Any]
 
@@ -116,24 +110,17 @@ def svg(title: str, history: Sequence[Record]) -> str:
         history: records, the oldest first.
     """
     longest = max((_length(record) for record in history), default=0) or 1
-    scale = (_WIDTH - _LEFT - _RIGHT) / longest
+    scale = (WIDTH - LEFT - RIGHT) / longest
     bottom = _TOP + _ROW * max(1, len(history))
     height = bottom + 34
-    out = [
-        _opening(height),
-        f"<title>{escape(title)}</title>",
-        _STYLE,
-        f"<rect class='jr-page' x='.5' y='.5' width='{_WIDTH - 1}' height='{height - 1}' rx='8'/>",
-        _text(_LEFT, 30, _cut(title, 76), "jr-text jr-bold", "font-size='16'"),
-        *_legend(),
-    ]
+    out = [*legend((phase.label, phase.text, phase.colour) for phase in PHASES)]
     if history:
         out += _axis(longest, scale, bottom)
         for row, record in enumerate(history):
             out += _row(record, _TOP + row * _ROW, scale)
     else:
-        out.append(_text(_LEFT, _TOP + 20, "no restarts yet", "jr-faint"))
-    return "\n".join((*out, "</svg>\n"))
+        out.append(words(LEFT, _TOP + 20, "no restarts yet", "jr-faint"))
+    return picture(title, height, out)
 
 
 def html(title: str, history: Sequence[Record]) -> str:
@@ -190,30 +177,8 @@ def cells(record: Record) -> list[str]:
     ]
 
 
-def _opening(height: int) -> str:
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_WIDTH} {height}' "
-        f"width='{_WIDTH}' height='{height}' role='img' font-size='13' "
-        "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'>"
-    )
-
-
-def _text(x: float, y: int, text: str, look: str, more: str = "") -> str:
-    return f"<text class='{look}' x='{x:.1f}' y='{y}' {more}>{escape(text)}</text>"
-
-
 def _length(record: Record) -> int:
     return sum(record.get(phase.key) or 0 for phase in PHASES)
-
-
-def _legend() -> Iterator[str]:
-    for at, phase in enumerate(PHASES):
-        x = _LEFT + at * (_WIDTH - 2 * _LEFT) // len(PHASES)
-        yield (
-            f"<rect x='{x}' y='47' width='12' height='12' rx='2' fill='{phase.colour}'/>"
-            f"<text class='jr-faint' x='{x + 18}' y='58' font-size='12'>"
-            f"<tspan class='jr-text'>{phase.label}</tspan>: {phase.text}</text>"
-        )
 
 
 def _axis(longest: int, scale: float, bottom: int) -> Iterator[str]:
@@ -225,10 +190,10 @@ def _axis(longest: int, scale: float, bottom: int) -> Iterator[str]:
         if longest / (size * factor) <= 8
     )
     for millis in range(0, longest + 1, step):
-        x = _LEFT + millis * scale
+        x = LEFT + millis * scale
         text = output.millis(millis) if millis else "0"
         yield (f"<line class='jr-grid' x1='{x:.1f}' y1='{_TOP - 8}' x2='{x:.1f}' y2='{bottom}'/>")
-        yield _text(x, bottom + 18, text, "jr-faint", "font-size='12' text-anchor='middle'")
+        yield words(x, bottom + 18, text, "jr-faint", "font-size='12' text-anchor='middle'")
 
 
 def _row(record: Record, y: int, scale: float) -> Iterator[str]:
@@ -236,15 +201,15 @@ def _row(record: Record, y: int, scale: float) -> Iterator[str]:
     when = f"{(record.get('beganAt') or '')[11:19]} UTC" if record.get("beganAt") else ""
     if not record.get("counted"):
         when += ", not counted"
-    name = _cut(name, 56)
-    room = _WIDTH - 2 * _LEFT - 16 - len(name) * _BOLD_LETTER - len(when) * _LETTER
-    cause = _cut(cause_of(record), int(room / _LETTER))
+    name = cut(name, 56)
+    room = WIDTH - 2 * LEFT - 16 - len(name) * BOLD_LETTER - len(when) * LETTER
+    cause = cut(cause_of(record), int(room / LETTER))
     yield (
-        f"<text x='{_LEFT}' y='{y + 14}'><tspan class='jr-text jr-bold'>{escape(name)}</tspan>"
+        f"<text x='{LEFT}' y='{y + 14}'><tspan class='jr-text jr-bold'>{escape(name)}</tspan>"
         f"<tspan class='jr-faint' dx='8' font-size='12'>{escape(when)}</tspan>"
         f"<tspan class='jr-text' dx='8' font-size='12'>{escape(cause)}</tspan></text>"
     )
-    x = float(_LEFT)
+    x = float(LEFT)
     for phase in PHASES:
         millis = record.get(phase.key)
         if millis is None:
@@ -254,7 +219,7 @@ def _row(record: Record, y: int, scale: float) -> Iterator[str]:
         x += width
     whole = total(record)
     end = output.millis(whole) if whole is not None else (record.get("outcome") or "under way")
-    yield _text(x + 8, y + 37, end.lower(), "jr-text jr-bold")
+    yield words(x + 8, y + 37, end.lower(), "jr-text jr-bold")
 
 
 def _bar(record: Record, phase: Phase, at: tuple[float, int, float]) -> Iterator[str]:
@@ -265,10 +230,6 @@ def _bar(record: Record, phase: Phase, at: tuple[float, int, float]) -> Iterator
         f"<rect x='{x:.1f}' y='{y + 22}' width='{width:.1f}' height='20' rx='2' "
         f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {took}{more}')}</title></rect>"
     )
-    if width > (len(took) + 1) * _LETTER:
+    if width > (len(took) + 1) * LETTER:
         look = f"font-size='12' text-anchor='middle' fill='{phase.ink}'"
-        yield _text(x + width / 2, y + 36, took, "jr-in", look)
-
-
-def _cut(text: str, letters: int) -> str:
-    return text if len(text) <= letters else f"{text[: max(1, letters - 1)]}…"
+        yield words(x + width / 2, y + 36, took, "jr-in", look)

@@ -22,7 +22,7 @@ from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules import history, time_spent
 from jobsetpy.reconcilers.rules.history import Over
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.summary import state
@@ -127,6 +127,9 @@ class StatusWriter:
         word = state(evolve(jobset, status=change.status))
         if word != jobset.status.state:
             patch = {**patch, "state": word}
+        spent = time_spent.accounted(jobset, change, self._clock.now())
+        if spent is not None:
+            patch = {**patch, **await self._kept({"timeSpent": time_spent.spent_json(spent)})}
         body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
         begun = self._clock.monotonic()
         try:

@@ -162,7 +162,8 @@ def _write(
     observed: ObservedEpochs, decision: Write, memory: EpochState, pace: Pace, now: Now
 ) -> EpochPlan:
     """Return the plan that writes a decision."""
-    at, run, part = now.monotonic, memory.run, memory.waiting
+    at, part = now.monotonic, memory.waiting
+    run = memory.run.continued(observed.jobset, now)
     measured = Measured(run_so_far=run)
     result = Result.done(summary=transition.summary(decision))
     if isinstance(decision, Deprecate):

@@ -113,10 +113,10 @@ def over(old: History, new: History, now: datetime) -> tuple[Over, ...]:
     """
     if old is new or old == new:
         return ()
-    known = {_identity(each) for each in old if each.outcome}
+    known = {identity(each) for each in old if each.outcome}
     out = []
     for at, each in enumerate(new):
-        if not each.outcome or each.began_at is None or _identity(each) in known:
+        if not each.outcome or each.began_at is None or identity(each) in known:
             continue
         following = new[at + 1].began_at if at + 1 < len(new) else None
         end = now if following is None else min(now, following)
@@ -139,7 +139,8 @@ def pods_of_restart(jobset: JobSet, record: RestartRecord) -> int:
     return 0
 
 
-def _identity(record: RestartRecord) -> tuple[object, ...]:
+def identity(record: RestartRecord) -> tuple[object, ...]:
+    """Return what tells restarts of a JobSet apart."""
     return record.kind, record.number, record.target, record.began_at
 
 

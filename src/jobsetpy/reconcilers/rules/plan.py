@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import attrs
 
@@ -122,6 +122,26 @@ Action = CreateJob | DeleteJob | SuspendJob | ResumeJob | ResizeJob | CreateObje
 CREATIONS: Final = (CreateJob, CreateObject)
 
 
+Use = Literal["starting", "repeating", "training", "restarting"]
+"""Parts of a group's time: until a run's first step, in steps that an earlier run had done, in new
+ones, and from the first sign of its end until the next run."""
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """Report of the pods on the run that a restart has ended.
+
+    Args:
+        lost_steps: number of steps that it has repeated.
+        first_step_s: seconds from the failure before it to its first step.
+        spent: use of its seconds, and of those of the restart after it.
+    """
+
+    lost_steps: int | None = None
+    first_step_s: float | None = None
+    spent: Mapping[Use, float] = attrs.field(factory=dict)
+
+
 @attrs.frozen
 class StatusChange:
     """Change of the JobSet's status, stored by one patch.
@@ -137,6 +157,7 @@ class StatusChange:
             are counted elsewhere.
         ready_s: seconds until all Jobs were ready, if this write is the first to show it.
         restarts_over: restarts that end with this write.
+        run: report on the run before, if the write ends a restart in place.
     """
 
     status: JobSetStatus
@@ -147,6 +168,7 @@ class StatusChange:
     restarted: Mapping[str, int] = attrs.field(factory=dict)
     ready_s: float | None = None
     restarts_over: tuple[Over, ...] = ()
+    run: Run = attrs.field(factory=Run)
 
 
 @attrs.frozen(kw_only=True)

@@ -179,7 +179,7 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["restarts"] = new.restarts
     for name in _PLAIN_FIELDS:
         if (value := getattr(new, name)) != getattr(old, name):
-            patch[camel_case(name)] = _json(value)
+            patch[camel_case(name)] = whole_json(value)
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
         patch["inPlaceRestart"] = _in_place_restart_json(old.in_place_restart, new.in_place_restart)
     if new.restart_history != old.restart_history:
@@ -201,18 +201,18 @@ _PLAIN: Final = (str, int, NoneType)
 
 def condition_json(condition: Condition) -> dict[str, Any]:
     """Return a condition as JSON, with the fields that its schema requires even if empty."""
-    return {name: each for name, each in _json(condition).items() if each not in (None, 0)}
+    return {name: each for name, each in whole_json(condition).items() if each not in (None, 0)}
 
 
 def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
-    return {name: each for name, each in _json(status).items() if each != []}
+    return {name: each for name, each in whole_json(status).items() if each != []}
 
 
 def _in_place_restart_json(
     old: InPlaceRestartStatus | None, record: InPlaceRestartStatus
 ) -> dict[str, Any]:
     """Return the fields of the record, without rarely used ones that have not changed."""
-    before, after = _json(old or InPlaceRestartStatus()), _json(record)
+    before, after = whole_json(old or InPlaceRestartStatus()), whole_json(record)
     return {
         name: each for name, each in after.items() if name not in _SELDOM or each != before[name]
     }
@@ -221,10 +221,10 @@ def _in_place_restart_json(
 def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:
     """Return all fields. Pauses are short, so their times have milliseconds."""
     counted = [seconds_text(at) for at in pacing.counted_times]
-    return {**_json(pacing, millis_text), "countedTimes": counted}
+    return {**whole_json(pacing, millis_text), "countedTimes": counted}
 
 
-def _json(value: Any, time_text: Callable[[datetime], str] = seconds_text) -> Any:
+def whole_json(value: Any, time_text: Callable[[datetime], str] = seconds_text) -> Any:
     """Return a value as JSON; of a wire object all fields.
 
     So a merge patch leaves nothing of the object before.
@@ -235,9 +235,9 @@ def _json(value: Any, time_text: Callable[[datetime], str] = seconds_text) -> An
         return time_text(value)
     if isinstance(value, tuple):
         plain = isinstance(next(iter(value), None), _PLAIN)  # as the thousands of restart counts
-        return list(value) if plain else [_json(each, time_text) for each in value]
+        return list(value) if plain else [whole_json(each, time_text) for each in value]
     kind: Any = type(value)  # mypy takes no type for hashable
-    return {wire: _json(getattr(value, name), time_text) for name, wire in _fields(kind)}
+    return {wire: whole_json(getattr(value, name), time_text) for name, wire in _fields(kind)}
 
 
 @cache

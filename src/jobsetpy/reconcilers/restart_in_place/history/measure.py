@@ -9,9 +9,11 @@ from jobsetpy.reconcilers.restart_in_place.detection.early import reported_in
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.history.restart import Restart, Run, Times, Use
+from jobsetpy.reconcilers.restart_in_place.history.restart import Restart, Times
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Arrival, ObservedEpochs
-from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules import history, time_spent
+from jobsetpy.reconcilers.rules.plan import Run, Use
+from jobsetpy.reconcilers.rules.times import Now
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +35,16 @@ class RunSoFar:
     def seconds(self, at: float) -> float | None:
         """Return the seconds since the current or last run started; ``None`` if unknown."""
         return at - self.ran_from if self.ran_from else None
+
+    def continued(self, jobset: JobSet, now: Now) -> RunSoFar:
+        """Return the state with the beginning of a run that another manager has observed."""
+        spent, since = jobset.status.time_spent, None
+        if spent is not None and spent.activity == time_spent.RUNNING:
+            since = spent.since
+        if self.ran_from or since is None:
+            return self
+        ran_s = max(0.0, (now.wall - since).total_seconds())
+        return attrs.evolve(self, ran_from=now.monotonic - ran_s)
 
     def waiting_for_backoff(self, since: float | None) -> RunSoFar:
         """Return the state while all pods wait for the back-off since a time, or do not."""

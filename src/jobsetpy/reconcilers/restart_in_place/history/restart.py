@@ -20,10 +20,6 @@ Phase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 until all are at the new one; until the back-off is over, if there is one; until ``syncedEpoch`` is
 written."""
 
-Use = Literal["starting", "repeating", "training", "restarting"]
-"""Parts of a group's time: until a run's first step, in steps that an earlier run had done, in new
-ones, and from the first sign of its end until the next run."""
-
 
 @attrs.frozen(kw_only=True)
 class Times:
@@ -89,18 +85,3 @@ class Restart:
     def at(self, **times: Any) -> Restart:
         """Return the restart with more times."""
         return attrs.evolve(self, times=attrs.evolve(self.times, **times))
-
-
-@attrs.frozen(kw_only=True)
-class Run:
-    """Report of the pods on the run that a restart has ended.
-
-    Args:
-        lost_steps: number of steps that it has repeated.
-        first_step_s: seconds from the failure before it to its first step.
-        spent: use of its seconds, and of those of the restart after it.
-    """
-
-    lost_steps: int | None = None
-    first_step_s: float | None = None
-    spent: Mapping[Use, float] = attrs.field(factory=dict)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
+import attrs
+
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
@@ -77,7 +79,7 @@ def status_of(
     warning = suspicion(known, draft.status.restart_history, now.wall, observed.nodes)
     if warning is not None:
         draft.tell(warning)
-    return draft.change()
+    return attrs.evolve(draft.change(), run=measured.run)
 
 
 def summary(decision: Write) -> str:
