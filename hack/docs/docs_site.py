@@ -12,15 +12,15 @@ in no section, or an invalid docstring fails the build.
 from __future__ import annotations
 
 import argparse
-import importlib
-import inspect
+import os
 import re
 import shutil
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Final
+
+from hack.docs import library
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build/site"
@@ -70,8 +70,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Write controllers": (
         "docs/tutorial/custom-controller",
         "docs/tutorial/side-by-side",
-        "docs/reference/runtime",
-        "docs/reference/testing",
+        *library.pages_of("docs/reference/runtime"),
+        *library.pages_of("docs/reference/testing"),
     ),
     "Explanation": (
         "docs/explanation/jobset",
@@ -111,17 +111,23 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Pages of each section, in the order of the navigation."""
 
-PACKAGES: Final[Mapping[str, str]] = {
-    "docs/reference/runtime": "jobsetpy.runtime",
-    "docs/reference/testing": "jobsetpy.testing",
-}
-"""Pages that are generated from docstrings."""
+UNSEARCHED: Final = ("bench/README", "test/README", "CHANGELOG", "docs/tutorial/walk-")
+"""Beginnings of pages that search leaves out: they have every word."""
+
+BUTTONS: Final = (
+    ("Start in five minutes", "docs/tutorial/first-jobset"),
+    ("Install in a cluster", "docs/how-to/install"),
+)
+"""Texts and pages of the buttons on the first screen."""
 
 FOLDERS: Final = ("docs", "examples")
 """Copied as a whole: pages, and the files that they link to."""
 
 _MARK: Final = re.compile(r'^<a id="([\w-]+)"></a>$', re.MULTILINE)
 """An anchor other than a heading, in GitHub's notation."""
+_TO_FILE: Final = re.compile(r"\[([^\]]+)\]\(([^)\s:#]+)(?:#[\w-]+)?\)")
+_PICTURE: Final = re.compile(r"^!\[[^\]]*\]\(([^)\s]+\.svg)\)$", re.MULTILINE)
+"""A picture by itself; it becomes a link to its file, which a phone shows larger."""
 _LINK: Final = re.compile(r"\]\([^)\s#]*#([\w-]+)\)")
 
 
@@ -132,35 +138,11 @@ def pages() -> list[str]:
 
 def index_text() -> str:
     """Return the first page: the README, and the sections for the navigation."""
-    out = [(ROOT / "README.md").read_text()]
+    title, about, rest = (ROOT / "README.md").read_text().split("\n\n", 2)
+    links = (f'<a class="button" href="{page}.html">{text}</a>' for text, page in BUTTONS)
+    out = [title, "", about, "", f'<p class="buttons">{" ".join(links)}</p>', "", rest]
     for caption, listed in SECTIONS.items():
         out += ["```{toctree}", f":caption: {caption}", ":hidden:", "", *listed, "```", ""]
-    return "\n".join(out)
-
-
-def public_names(package: ModuleType) -> list[str]:
-    """Return the names that a package exports."""
-    return sorted(
-        name
-        for name, value in vars(package).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    )
-
-
-def package_text(name: str) -> str:
-    """Return a package's page: its docstring, a table of its names, and their docstrings."""
-    package = importlib.import_module(name)
-    title = f"``{name}``"
-    about, table = inspect.getdoc(package) or "", (f"   {each}" for each in public_names(package))
-    out = [title, "=" * len(title), "", about, "", f".. currentmodule:: {name}", ""]
-    out += [".. autosummary::", "   :nosignatures:", "", *table, ""]
-    for each in public_names(package):
-        of = getattr(package, each)
-        if inspect.isclass(of):
-            out += [f".. autoclass:: {each}", "   :members:"]
-        else:
-            out.append(f".. auto{'function' if inspect.isfunction(of) else 'data'}:: {each}")
-        out.append("")
     return "\n".join(out)
 
 
@@ -171,16 +153,36 @@ def lay_out(stage: Path) -> None:
         shutil.copytree(ROOT / folder, stage / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for page in pages():
         source, copy = ROOT / f"{page}.md", stage / f"{page}.md"
-        if page in PACKAGES:
-            (stage / f"{page}.rst").write_text(package_text(PACKAGES[page]))
-        elif not copy.exists():
+        if source.exists() and not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, copy)
+    for package in library.PACKAGES:
+        for page, text in library.page_texts(package):
+            (stage / f"{page}.rst").write_text(text)
     (stage / "index.md").write_text(index_text())
     pages_with_marks = {path: path.read_text() for path in stage.rglob("*.md")}
     marks = {mark for text in pages_with_marks.values() for mark in _MARK.findall(text)}
     for path, text in pages_with_marks.items():
-        path.write_text(with_targets(text, marks))
+        text = with_targets(with_files(text, path.relative_to(stage), stage), marks)
+        unsearched = str(path.relative_to(stage)).startswith(UNSEARCHED)
+        path.write_text(f"---\nnosearch: true\n---\n{text}" if unsearched else text)
+
+
+def with_files(text: str, page: Path, stage: Path) -> str:
+    """Copy files that a page links to; links to pages outside of the site become plain text."""
+
+    def link(found: re.Match[str]) -> str:
+        path = Path(os.path.normpath(page.parent / found[2]))
+        if (stage / path).exists() or not (ROOT / path).exists():
+            return found[0]
+        if (ROOT / path).is_dir() or path.suffix == ".md":
+            return found[1]
+        (stage / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, stage / path)
+        return found[0]
+
+    text = _TO_FILE.sub(link, text)
+    return _PICTURE.sub(r"[\g<0>](\1)", text)
 
 
 def with_targets(text: str, marks: Collection[str]) -> str:

@@ -10,6 +10,7 @@ version = release = __version__
 extensions = [
     "myst_parser",
     "hack.docs.site.sequence",
+    "hack.docs.site.tables",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.docs import docs_site
-from hack.docs.site import sequence
+from hack.docs import docs_site, library
+from hack.docs.site import sequence, tables
 from hack.generate import update_reference
 from jobsetpy.api import schema
 
@@ -35,7 +35,8 @@ def anchors(path):
 
 def test_every_page_is_in_a_section_once():
     """Readers can find every page."""
-    pages = [page for page in docs_site.pages() if page not in docs_site.PACKAGES]
+    generated = [each for page in library.PACKAGES for each in library.pages_of(page)]
+    pages = [page for page in docs_site.pages() if page not in generated]
     written = [path.relative_to(ROOT).with_suffix("") for path in ROOT.glob("docs/*/*.md")]
 
     assert len(set(pages)) == len(pages)
@@ -43,15 +44,29 @@ def test_every_page_is_in_a_section_once():
     assert [page for page in pages if not (ROOT / f"{page}.md").exists()] == []
 
 
-@pytest.mark.parametrize("name", docs_site.PACKAGES.values())
-def test_public_packages_have_a_page(name):
-    """The page has every exported name."""
-    names = docs_site.public_names(importlib.import_module(name))
-    text = docs_site.package_text(name)
-    assert [each for each in names if f"\n   {each}\n" not in text] == []
-    assert [
-        each for each in names if not re.search(rf"^\.\. auto\w+:: {each}$", text, re.MULTILINE)
-    ] == []
+@pytest.mark.parametrize(("page", "name"), library.PACKAGES.items())
+def test_public_names_are_described_once(page, name):
+    """Each exported name is on the page of its task; tasks have no other names."""
+    names = library.public_names(importlib.import_module(name))
+    text = "\n".join(text for _, text in library.page_texts(page))
+    listed = " ".join(task.names for task in library.TASKS[page].values()).split()
+    described = re.findall(r"^\.\. auto(?:class|data|function):: (\w+)$", text, re.MULTILINE)
+    assert sorted(described) == names
+    assert set(listed) <= set(names)
+
+
+def test_buttons_of_the_first_screen_lead_to_pages():
+    """Their links are HTML, which the site's build does not check."""
+    assert {page for _, page in docs_site.BUTTONS} <= set(docs_site.pages())
+
+
+def test_cells_of_wide_tables_have_labels():
+    """A narrow table stays as it is; a cell with a dash is left out of blocks."""
+    head = "<table><thead><tr><th>a</th><th>b</th>{}</tr></thead><tbody><tr><td>1</td><td>–</td>{}"
+    narrow = head.format("", "") + "</tr></tbody></table>"
+    wide = tables.labelled(head.format("<th>c</th>", "<td>3</td>") + "</tr></tbody></table>")
+    assert tables.labelled(narrow) == narrow
+    assert '<td data-label="b" data-empty>–</td><td data-label="c">3</td>' in wide
 
 
 class TestFields:
