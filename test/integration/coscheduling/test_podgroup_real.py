@@ -8,6 +8,7 @@ import json
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from hack.cluster import Cluster
 from hack.cluster._versions import Release
@@ -51,6 +52,10 @@ pytestmark = [
 ]
 
 NATIVE = Release.wanted().gang_settings()
+WITH_TOPOLOGY = Release.wanted().kubernetes.startswith("1.37.")
+if WITH_TOPOLOGY:
+    more = dict.fromkeys(("TopologyAwareWorkloadScheduling", "DRAWorkloadResourceClaims"), True)
+    NATIVE = {**NATIVE, "feature_gates": {**NATIVE["feature_gates"], **more}}
 (API,) = [
     api for api in NATIVE_APIS if api.pod_group.RESOURCE.api_version in NATIVE["runtime_config"]
 ]
@@ -453,6 +458,44 @@ async def test_gang_is_preempted_as_its_disruption_mode_says(site, mode):
         await site.delete("victim")
 
 
+@pytest.mark.skipif(not WITH_TOPOLOGY, reason="1.36 has no gates for topology and claims")
+async def test_example_of_native_gangs_gets_one_rack_and_one_claim(site):
+    """Its pods have nodes of the only rack with capacity for all, and share a device."""
+    rack, name = "topology.kubernetes.io/rack", "fabric.example.com"
+    slices = "/apis/resource.k8s.io/v1"
+    for node, size in (("a0", 3), ("b0", 2), ("b1", 2)):
+        await make_node(site.client, node, size, **{rack: node[0]})
+    body = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": name}}
+    selector = {"cel": {"expression": f"device.driver == '{name}'"}}
+    device = {"kind": "DeviceClass", "spec": {"selectors": [selector]}, **body}
+    pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": name, "allNodes": True, "pool": pool, "devices": [{"name": "channel-0"}]}
+    await send(site.client, "POST", f"{slices}/deviceclasses", device)
+    await send(
+        site.client,
+        "POST",
+        f"{slices}/resourceslices",
+        {"kind": "ResourceSlice", "spec": spec, **body},
+    )
+    path = ROOT / "examples/coscheduling/native.yaml"
+    template, jobset = yaml.safe_load_all(path.read_text())
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    # No kubelet reports readiness, or the end of a grace period.
+    pod |= {"tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 0}
+    pod["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    async with site.manager_process("auto"):
+        await apply_object(site.client, template)
+        await site.client.create(JobSet, "default", jobset)
+        await site.has_bound("native", 4, 4)
+        assert {each["spec"]["nodeName"] for each in await site.pods("native")} == {"b0", "b1"}
+        claims = await send(site.client, "GET", f"{slices}/namespaces/default/resourceclaims")
+        (claim,) = claims["items"]
+        assert claim["metadata"]["ownerReferences"][0]["kind"] == "PodGroup"
+        await site.delete("native")
+    for node in ("a0", "b0", "b1"):
+        await send(site.client, "DELETE", f"/api/v1/nodes/{node}")
+
+
 async def test_pod_group_of_another_owner_is_not_adopted(site):
     """An event names it; the JobSet continues when it is gone."""
     async with site.manager_process("auto"):
@@ -523,6 +566,8 @@ async def check_lost_pods(site, **spec):
         await site.is_unschedulable("lost")
         await site.has_room(ROOM)
         await site.has_bound("lost", ROOM, ROOM)
+        groups = [pod["spec"].get("schedulingGroup") for pod in await site.pods("lost")]
+        assert groups == groups[:1] * ROOM  # successors join the group of the others
     finally:
         await site.has_room(ROOM)
         await site.delete("lost")

@@ -294,6 +294,24 @@ async def each_slice_has_a_node_pool(play: Play) -> None:
         await play.until_completed()
 
 
+async def each_slice_knows_the_others(play: Play) -> None:
+    """Each slice's leader asks for a node pool of its own; all pods have the coordinator."""
+    jobs = play.all_jobs()
+    for pod in (await play.until_pods(*jobs)).values():
+        spec = pod["spec"]
+        assert {"gke-tpu-accelerator", "gke-tpu-topology"} <= {
+            key.rpartition("/")[2] for key in spec["nodeSelector"]
+        }
+        if pod["metadata"]["labels"][keys.COMPLETION_INDEX_LABEL] == "0":
+            (own,) = spec["affinity"]["podAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            ]
+            assert own["topologyKey"] == "cloud.google.com/gke-nodepool"
+    await all_have_the_coordinators_address(play, "multislice-slice-0-0.multislice")
+    await play.succeed(*jobs)
+    await play.until_completed()
+
+
 async def chief_ends_the_training(play: Play) -> None:
     """Servers start first; only a failed worker is replaced; the JobSet ends with the chief."""
     servers, chief = play.job("ps"), play.job("chief")
@@ -369,6 +387,7 @@ PROMISES = {
     "ml/parameter-server.yaml": chief_ends_the_training,
     "ml/pipeline.yaml": steps_share_a_volume,
     "ml/pytorch.yaml": torchrun_has_its_master,
+    "ml/tpu-multislice.yaml": each_slice_knows_the_others,
     "network/host-names.yaml": every_pod_has_a_name,
     "network/ready-only.yaml": names_of_ready_pods_only,
     "network/subdomain.yaml": subdomain_is_chosen,

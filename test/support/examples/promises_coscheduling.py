@@ -57,6 +57,17 @@ async def field_names_three_gangs(play: Play) -> None:
     await play.until_completed()
 
 
+async def native_gang_is_one_elsewhere(play: Play) -> None:
+    """Four pods are one gang, each with a claim of its own."""
+    (job,) = play.all_jobs()
+    assert [minimum for _, minimum in (await gangs(play, job)).values()] == ["4"]
+    await waits(play, "4 of 4 members")
+    for pod in (await play.pods(job)).values():
+        assert [each["name"] for each in pod["spec"]["resourceClaims"]] == ["fabric"]
+    await play.succeed(job)
+    await play.until_completed()
+
+
 async def each_job_needs_three(play: Play) -> None:
     """Two gangs, and pods without one; existing pods get a changed minimum."""
     first, second, sidekick = (play.job("workers"), play.job("workers", 1), play.job("sidekick"))
@@ -81,6 +92,7 @@ async def each_job_needs_three(play: Play) -> None:
 
 PROMISES = {
     "coscheduling/gang.yaml": all_pods_are_one_gang,
+    "coscheduling/native.yaml": native_gang_is_one_elsewhere,
     "coscheduling/scheduling-field.yaml": field_names_three_gangs,
     "coscheduling/some-of-each-job.yaml": each_job_needs_three,
 }
