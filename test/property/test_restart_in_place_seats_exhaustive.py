@@ -19,6 +19,8 @@ JOB = Shape(jobs=3, working=2, seats=1, pods=1)
 """Two Jobs with a pod, and a spare one."""
 PAIR = Shape(seats=1, pods=2)
 """One seat and a spare."""
+ELASTIC = Shape(seats=2, pods=2, least=1)
+"""Two seats without a spare, of which one may be missing."""
 CASES = {
     "a pod is lost": (1, ("lost", "takeover")),
     "a pod is deleted": (1, ("delete",)),
@@ -26,8 +28,12 @@ CASES = {
     "a Job is deleted": (1, ("delete",), JOB),
     "a pod is unfit": (1, ("unfit",)),
     "a pod is lost, and one is unfit": (2, ("lost", "unfit"), PAIR),
+    "a pod of two is lost": (1, ("lost", "takeover"), ELASTIC),
+    "a pod of two is deleted": (1, ("delete",), ELASTIC),
 }
 LARGE_CASES = {
+    "a pod of two is cut off, or fails": (1, ("cut", "fail"), ELASTIC),
+    "both pods of two are lost": (2, ("lost", "takeover"), ELASTIC),
     "a pod is cut off, given up, and heals": (1, ("cut",)),
     "a worker fails": (2, ("fail", "takeover")),
     "two pods are lost": (2, ("lost", "takeover")),
@@ -75,8 +81,8 @@ def test_lost_spare_causes_no_restart(shape):
 
 @pytest.mark.parametrize(
     "shape",
-    [Shape(1, 1, 4, 6), Shape(3, 2, 2, 2), Shape(4, 2, 2, 3)],
-    ids=["spare pods", "a spare Job", "both"],
+    [Shape(1, 1, 4, 6), Shape(3, 2, 2, 2), Shape(4, 2, 2, 3), Shape(2, 2, 3, 3, 1), Shape(1, 1, 3, 4, 2)],
+    ids=["spare pods", "a spare Job", "both", "fewer pods", "fewer pods, and a spare"],
 )
 @pytest.mark.parametrize("seed", range(200 if LARGE else 8))
 def test_each_seat_has_one_worker_in_random_schedules(shape, seed):

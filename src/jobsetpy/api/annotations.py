@@ -22,6 +22,7 @@ INT32_MAX: Final = 2**31 - 1
 MAX_SECONDS: Final = 86400
 MAX_HANG_S: Final = 604800
 MAX_SPARES: Final = 1000
+MAX_MIN_PODS: Final = 100_000
 MAX_PROCESSES: Final = 64
 MAX_RULES_TEXT: Final = 16384
 LONGEST_S: Final = 366 * 86400.0
@@ -296,6 +297,7 @@ _SPARES: Final = "how-to/spares.md"
 _HANGS: Final = "how-to/progress.md"
 _LOG_RULES: Final = "how-to/log-rules.md"
 _LOST: Final = "how-to/lost-nodes.md"
+_ELASTIC: Final = "how-to/elastic.md"
 _DEVICES: Final = "how-to/devices.md"
 _POLICY: Final = "how-to/failure-policy.md"
 _GANGS: Final = "how-to/coscheduling.md"
@@ -404,6 +406,19 @@ IN_PLACE_SPARES_ANNOTATION: Final = _agent(
 IN_PLACE_SPARE_JOBS_ANNOTATION: Final = _agent(
     "spare-replicas", "number of spare Jobs that each ReplicatedJob gets in addition",
     _whole(0, MAX_SPARES), _SPARES, _NO_SEATS, default="0")
+MIN_PODS_ANNOTATION: Final = _agent(
+    "min-pods", "fewest pods of each Job with which its workers continue while others are missing",
+    _whole(1, MAX_MIN_PODS), _ELASTIC, _NO_SEATS, since="0.3.0", default="all")
+MIN_PODS_AFTER_ANNOTATION: Final = _row(
+    "in-place-restart-min-pods-after-seconds",
+    "time for which missing pods are waited for before the others continue without them",
+    _seconds(f"a number of seconds from 0 to {MAX_SECONDS}"), _ELASTIC, since="0.3.0",
+    default="30")
+GROW_AFTER_ANNOTATION: Final = _row(
+    "in-place-restart-grow-after-seconds",
+    "minimum time for which fewer pods run before all restart together",
+    _seconds(f"a number of seconds from 0 to {MAX_SECONDS}"), _ELASTIC, since="0.3.0",
+    default="60")
 START_WITHOUT_SPARES_ANNOTATION: Final = _row(
     "in-place-restart-start-without-spares", "gangs and startup groups do not wait for spares",
     _SWITCH, _SPARES, default="false")

@@ -520,6 +520,23 @@ class TakenJob:
 
 
 @wire
+class JobSize:
+    """Job that works with fewer pods than its template states."""
+
+    job: str = field(default="", required=True, description="Name of the Job.")
+    seats: int = field(
+        default=0,
+        required=True,
+        minimum=0,
+        description="Number of its seats, numbered from 0.",
+    )
+    missing: int = field(
+        default=0, minimum=0, description="Number of seats that it would have in addition."
+    )
+    done: bool = field(default=False, description="True once all of these seats have succeeded.")
+
+
+@wire
 class InPlaceRestartStatus:
     """Restarts in place, and how epochs are charged to ``maxRestarts``.
 
@@ -615,6 +632,22 @@ class InPlaceRestartStatus:
             "syncedEpoch. The seats in takenSeats are then those of the Job that holds them."
         ),
     )
+    job_sizes: tuple[JobSize, ...] = field(
+        default=(),
+        atomic=True,
+        description=(
+            "Jobs that work with fewer pods, as of syncedEpoch, by the annotation "
+            "jobset.sigs.k8s.io/in-place-restart-min-pods. All others have all their seats."
+        ),
+    )
+    resize_time: datetime | None = field(
+        default=None,
+        description="Time at which the group last became smaller, or began to grow.",
+    )
+    growths: int = field(
+        default=0,
+        description="Number of successive restarts to the full size; each doubles the next delay.",
+    )
     crash_times: tuple[datetime, ...] = field(
         default=(),
         description=(
@@ -633,8 +666,8 @@ class RestartCause:
         description=(
             "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed, "
             "WorkerHung or LogRule (reported by the supervisor), PodRestarted (a pod has reached "
-            "the next epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, or the "
-            "reason of a Job's failure."
+            "the next epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, "
+            "GroupGrows (missing pods are ready), or the reason of a Job's failure."
         ),
     )
     job: str = field(default="", description="Job that failed, or was recreated on request.")
@@ -713,6 +746,10 @@ class RestartRecord:
     last_node: str = field(default="", description="In place: node of the last pod to arrive.")
     seats_taken: int = field(
         default=0, description="In place: number of seats that spares took over."
+    )
+    pods: int = field(
+        default=0,
+        description="In place: number of pods that work since then, where it has changed.",
     )
     outcome: str = field(
         default="",

@@ -71,6 +71,14 @@ class TakenJob(msgspec.Struct, frozen=True):
     holder: str = ""
 
 
+class JobSize(msgspec.Struct, frozen=True):
+    """One of ``status.inPlaceRestart.jobSizes``."""
+
+    job: str = ""
+    seats: int = 0
+    missing: int = 0
+
+
 class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     """``status.inPlaceRestart``."""
 
@@ -79,6 +87,11 @@ class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     ready_spares: int | None = None
     taken_seats: tuple[TakenSeat, ...] = ()
     taken_jobs: tuple[TakenJob, ...] = ()
+    job_sizes: tuple[JobSize, ...] = ()
+
+    def missing(self, job: str) -> int:
+        """Return the number of seats that a Job does without."""
+        return next((one.missing for one in self.job_sizes if one.job == job), 0)
 
 
 class ReplicatedJobStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -304,7 +317,8 @@ def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
         return None
     name, uid = job["metadata"]["name"], pod["metadata"]["uid"]
     taken = {one.seat: one.pod_uid for one in done.taken_seats if one.job == name}
-    if not holds_seat(uid, index, _parallelism(job) - spares, taken):
+    seats = _parallelism(job) - spares - done.missing(name)
+    if not holds_seat(uid, index, seats, taken):
         return PARKED
     return next((seat for seat, holder in taken.items() if holder == uid), index)
 
@@ -324,6 +338,7 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
         "succeeded": status.get("succeeded") or 0,
         "parallelism": _parallelism(job),
         "seats": 0 if _in_spare_jobs(job) else _parallelism(job) - (_spares(job) or 0),
+        **({"missing": missing} if (missing := done.missing(name)) else {}),
         "pods": [_pod(pod, _seat(job, pod, done)) for pod in pods],
     }
 

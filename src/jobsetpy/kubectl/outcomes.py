@@ -65,9 +65,12 @@ def _in_place(jobset: Json) -> Iterator[Outcome]:
 
     seat = (
         "a ready spare takes its seat, and the others restart in place"
-        if any(any(spares_in(job, notes)) for job in jobs)
+        if any(any(spares_in(job, notes)[:2]) for job in jobs)
         else "its Job replaces the pod; the others restart in place and wait for it"
     )
+    if least := stated(keys.MIN_PODS_ANNOTATION):
+        after = notes.get(keys.MIN_PODS_AFTER_ANNOTATION, "30")
+        seat += f"; after {after} s they continue without it, with {least} pods of a Job at least"
     yield Outcome("a worker ends with an error", "all workers restart in their pods")
     if codes := stated(keys.IN_PLACE_END_CODES_ANNOTATION):
         yield Outcome(f"a worker ends with {codes}", f"its pod ends; {seat}")

@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 
 from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart
+from jobsetpy.agent.protocol.wire_types import JobSize as AgentSize
 from jobsetpy.agent.protocol.wire_types import TakenJob as AgentJob
 from jobsetpy.agent.protocol.wire_types import TakenSeat as AgentSeat
 from jobsetpy.agent.supervisor.ranks import Place
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
@@ -34,6 +36,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     Sync,
     decide_epochs,
 )
+from jobsetpy.reconcilers.restart_in_place.epochs.resizing import growth_cause
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import has_missing_pods
@@ -45,12 +48,16 @@ from support.restarts.state_graph import StateGraph, Violation
 
 
 class Shape(NamedTuple):
-    """Numbers of Jobs, of those with seats, of the seats of each, and of its pods."""
+    """Numbers of Jobs, of those with seats, of the seats of each, and of its pods.
+
+    ``least`` is the fewest seats with which a Job continues; 0 if it needs all.
+    """
 
     jobs: int = 1
     working: int = 1
     seats: int = 2
     pods: int = 3
+    least: int = 0
 
     @property
     def all(self) -> int:
@@ -60,7 +67,16 @@ class Shape(NamedTuple):
     @property
     def places(self) -> list[tuple[int, int]]:
         """All seats, by Job and index, in the order of their ranks."""
-        return [(job, seat) for job in range(self.working) for seat in range(self.seats)]
+        return self.places_of(())
+
+    def places_of(self, sizes: tuple[tuple[str, int], ...]) -> list[tuple[int, int]]:
+        """Return the seats of an epoch in which some Jobs have another number of them."""
+        known = dict(sizes)
+        return [
+            (job, seat)
+            for job in range(self.working)
+            for seat in range(known.get(self.name(job * self.pods), self.seats))
+        ]
 
     def name(self, at: int) -> str:
         """Name of the Job of the pod with this number."""
@@ -68,13 +84,14 @@ class Shape(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Status of the JobSet: epochs, entries for seats and for Jobs, and the size of the group."""
+    """Status of the JobSet: epochs, entries for seats, Jobs and sizes, and the size of the group."""
 
     synced: int = 0
     deprecated: int = 0
     taken: tuple[tuple[str, int, str], ...] = ()
     jobs: tuple[tuple[str, str], ...] = ()
     pods: int = 0
+    sizes: tuple[tuple[str, int], ...] = ()
 
 
 class Pod(NamedTuple):
@@ -99,6 +116,7 @@ class Agent(NamedTuple):
         phase: "waiting", "running", "stopping" or "unfit".
         seat: seat of its worker, by Job and index.
         epoch: epoch of its worker.
+        sizes: numbers of seats that its worker knows.
     """
 
     uid: str
@@ -109,6 +127,7 @@ class Agent(NamedTuple):
     phase: str = "waiting"
     seat: tuple[int, int] = (-1, -1)
     epoch: int = 0
+    sizes: tuple[tuple[str, int], ...] = ()
 
 
 class State(NamedTuple):
@@ -206,7 +225,9 @@ class Explorer(StateGraph):
                 yield f"{pod.uid} gone", False, gone
             if state.cached[index] != pod:
                 yield f"manager sees {index}", False, _see(state, index)
-        yield from _passes(state)
+        for label, fault, after in _passes(state):
+            if not fault or state.faults < self.faults:
+                yield label, fault, after
         if state.faults < self.faults:
             yield from self._faults(state._replace(faults=state.faults + 1))
 
@@ -237,7 +258,7 @@ class Explorer(StateGraph):
 
 def holds(shape: Shape, status: Status, pod: Pod | Agent) -> tuple[int, int] | None:
     """Return the seat of a pod, by the agents' rule."""
-    return _seat_of(shape, status.taken, status.jobs, pod.uid, pod.index)
+    return _seat_of(shape, status.taken, status.jobs, status.sizes, pod.uid, pod.index)
 
 
 @cache
@@ -245,6 +266,7 @@ def _seat_of(
     shape: Shape,
     taken: tuple[tuple[str, int, str], ...],
     jobs: tuple[tuple[str, str], ...],
+    sizes: tuple[tuple[str, int], ...],
     uid: str,
     number: int,
 ) -> tuple[int, int] | None:
@@ -255,7 +277,9 @@ def _seat_of(
     )  # fmt: skip
     return place.seat(
         InPlaceRestart(
-            tuple(AgentSeat(*one) for one in taken), tuple(AgentJob(*one) for one in jobs)
+            tuple(AgentSeat(*one) for one in taken),
+            tuple(AgentJob(*one) for one in jobs),
+            tuple(AgentSize(*one) for one in sizes),
         )
     )
 
@@ -316,7 +340,7 @@ def _next_round(agent: Agent) -> Agent:
     one = barrier_of(agent.barrier)
     (patch,) = one.next_round()
     return agent._replace(
-        barrier=state_of(one), patch=patch.epoch, phase="waiting", seat=(-1, -1), epoch=0
+        barrier=state_of(one), patch=patch.epoch, phase="waiting", seat=(-1, -1), epoch=0, sizes=()
     )
 
 
@@ -360,7 +384,9 @@ def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | Non
                 if seat is None:
                     after = _next_round(after)
                 elif _lives(state, agent) and not state.pods[agent.index].leaving:  # confirmed
-                    after = after._replace(phase="running", seat=tuple(seat), epoch=epoch)
+                    after = after._replace(
+                        phase="running", seat=tuple(seat), epoch=epoch, sizes=status.sizes
+                    )
             case Restart(_, _, replaced):
                 if after.phase == "waiting" or replaced:
                     after = _next_round(after)  # its worker is killed
@@ -377,8 +403,12 @@ def _checked(state: State) -> State:
     seats = [(each.epoch, each.seat) for each in workers]
     if len(set(seats)) < len(seats):
         raise Violation(f"two workers have a seat: {workers}")
+    if len({(each.epoch, each.sizes) for each in workers}) > len({each.epoch for each in workers}):
+        raise Violation(f"an epoch has two sizes: {workers}")
     newest = state.versions[-1]
     for each in workers:
+        if each.seat not in state.shape.places_of(each.sizes):
+            raise Violation(f"{each.uid} has a seat that does not exist: {each}")
         seated = holds(state.shape, newest, each) is not None
         if each.epoch < newest.synced and _lives(state, each) and seated:
             raise Violation(f"{each.uid} has a seat, and works at {each.epoch}")
@@ -409,7 +439,7 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
             continue
         if found.synced < newest.synced or found.deprecated < newest.deprecated:
             raise Violation(f"the status goes back: {found}")
-        if found.deprecated and not state.faults:
+        if found.deprecated and not state.faults and not state.shape.least:
             raise Violation(f"a restart without a fault: {found}")
         if found.synced > newest.synced:
             holders = [
@@ -417,14 +447,25 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
                 for pod in state.cached
                 if pod and pod.epoch == found.synced
             ]
-            if sorted(each for each in holders if each is not None) != state.shape.places:
+            places = state.shape.places_of(found.sizes)
+            if sorted(each for each in holders if each is not None) != places:
                 raise Violation(f"not each seat has a pod: {found}, {state.cached}")
+            if any(not state.shape.least <= size < state.shape.seats for _, size in found.sizes):
+                raise Violation(f"a Job has too few seats, or is listed with all: {found}")
+            if found.sizes and not state.shape.least:
+                raise Violation(f"a Job that needs all seats has fewer: {found}")
+        elif found.sizes != newest.sizes:
+            raise Violation(f"an epoch changes its size: {newest}, {found}")
+        if found.synced > newest.synced:
             for pod in filter(None, state.cached):
                 if pod.unfit and holds(state.shape, found, pod) is not None:
                     raise Violation(f"{pod.uid} is unfit, and gets a seat: {found}")
         wrote = state._replace(versions=(*state.versions, found))
-        label = f"manager {found.synced}/{found.deprecated} {found.taken} {found.jobs}"
-        yield label, False, wrote
+        label = f"manager {found.synced}/{found.deprecated} {found[2:]}"
+        # Without this bound a group could shrink and grow for ever because pods are late.
+        fewer = found.synced > newest.synced and bool(found.sizes)
+        late = fewer and all(pod and not pod.leaving for pod in state.pods)
+        yield label, late, wrote._replace(faults=state.faults + late)
 
 
 @cache
@@ -439,26 +480,31 @@ def reconcile(
     ledger.note_status(GROUP, jobset.status, 0, 0.0)
     for pod in cached:
         if pod is not None:
-            ledger.pod_changed(None, pod_of(shape, pod))
+            ready = bool(shape.least) and pod.epoch > status.synced and not pod.unfit
+            ledger.pod_changed(None, pod_of(shape, pod, ready))
     pods = ledger.histogram(GROUP)
     why = Cause(cause, FailureKind.POD_DELETED, "p") if cause else None
     if why is None and waited_s and has_missing_pods(jobset, pods):
         why = Cause(status.synced, FailureKind.PODS_MISSING, "")
+    if why is None or why.epoch < status.synced:
+        why = growth_cause(jobset, pods, epoch_plans.START) or why
     decision = decide_epochs(jobset, pods, why, waited_s=waited_s)
     assert not isinstance(decision, Fail)
     if not isinstance(decision, Sync | Deprecate):
         return None
-    taken, jobs = status.taken, status.jobs
+    taken, jobs, sizes = status.taken, status.jobs, status.sizes
     if isinstance(decision, Sync) and decision.record is not None:
         record = decision.record
         taken = tuple((one.job, one.seat, one.pod_uid) for one in record.taken_seats)
         jobs = tuple((one.job, one.holder) for one in record.taken_jobs)
+        sizes = tuple((one.job, one.seats) for one in record.job_sizes)
     return Status(
         decision.fields.get("synced_epoch", status.synced),
         decision.fields.get("deprecated_epoch", status.deprecated),
         taken,
         jobs,
-        len(shape.places),
+        len(shape.places_of(sizes)),
+        sizes,
     )
 
 
@@ -466,6 +512,8 @@ def _notes(shape: Shape) -> dict[str, str]:
     notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(shape.pods - shape.seats)}
     if shape.working < shape.jobs:
         notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(shape.jobs - shape.working)
+    if shape.least:
+        notes[keys.MIN_PODS_ANNOTATION] = str(shape.least)
     return notes
 
 
@@ -480,7 +528,10 @@ def jobset_of(shape: Shape, status: Status) -> JobSet:
         for job, seat, uid in status.taken
     ]  # fmt: skip
     jobs = [{"job": job, "holder": holder} for job, holder in status.jobs]
-    record = {"pods": status.pods, "takenSeats": taken, "takenJobs": jobs}
+    sizes = [
+        {"job": job, "seats": size, "missing": shape.seats - size} for job, size in status.sizes
+    ]
+    record = {"pods": status.pods, "takenSeats": taken, "takenJobs": jobs, "jobSizes": sizes}
     return epoch_plans.jobset(
         status.synced, status.deprecated, items=[item], max_restarts=1000,
         status={"inPlaceRestart": record},
@@ -498,11 +549,12 @@ def job_of(shape: Shape, index: int) -> Job:
 
 
 @cache
-def pod_of(shape: Shape, pod: Pod) -> ChildPod:
+def pod_of(shape: Shape, pod: Pod, ready: bool = False) -> ChildPod:
     """Return a pod as the manager caches it."""
     job, index = divmod(pod.index, shape.pods)
-    unfit = {keys.AGENT_STATE_ANNOTATION: f"{keys.UNFIT_STATE}exit code 1"} if pod.unfit else {}
+    state = f"{keys.UNFIT_STATE}exit code 1" if pod.unfit else READY if ready else ""
+    notes = _notes(shape) | ({keys.AGENT_STATE_ANNOTATION: state} if state else {})
     return epoch_plans.pod(
-        pod.uid, pod.epoch or None, job=f"job-{job}", index=index, notes=_notes(shape) | unfit,
+        pod.uid, pod.epoch or None, job=f"job-{job}", index=index, notes=notes,
         deleted=pod.leaving,
     )  # fmt: skip

@@ -60,11 +60,24 @@ class TakenJob(msgspec.Struct, frozen=True):
     holder: str
 
 
+class JobSize(msgspec.Struct, frozen=True):
+    """Job that works with fewer seats; ``done`` if all of them have succeeded."""
+
+    job: str
+    seats: int
+    done: bool = False
+
+
 class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     """``status.inPlaceRestart`` of a JobSet."""
 
     taken_seats: tuple[TakenSeat, ...] = ()
     taken_jobs: tuple[TakenJob, ...] = ()
+    job_sizes: tuple[JobSize, ...] = ()
+
+    def size(self, job: str, seats: int) -> int:
+        """Return the number of seats of a Job; it has ``seats`` unless pods are missing."""
+        return next((one.seats for one in self.job_sizes if one.job == job), seats)
 
 
 _NO_RECORD = InPlaceRestart()

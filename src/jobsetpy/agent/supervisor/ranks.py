@@ -31,6 +31,7 @@ HOSTS_VARIABLE: Final = "JOBSET_HOSTFILE"
 """Variable with the path of the file of hosts in the order of their ranks."""
 
 
+_NO_SIZES: Final[Mapping[str, str]] = {}
 _HOSTS: Final = re.compile(r"([^=]+)=([0-9]{1,7})x([0-9]{1,7})x([0-9]{1,2})", re.ASCII)
 
 
@@ -91,7 +92,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         if own is not None:
             return Seat(job, own)
         lost = any((one.job, one.seat) == (self.job, self.index) for one in taken.taken_seats)
-        return None if lost or self.index >= self.seats else Seat(job, self.index)
+        seats = min(self.seats, taken.size(self.job, self.seats))
+        return None if lost or self.index >= seats else Seat(job, self.index)
+
+    def is_done(self, taken: InPlaceRestart) -> bool:
+        """Return True if the pod has no seat, and those of its Job have all succeeded."""
+        done = any(one.job == self.job and one.done for one in taken.job_sizes)
+        return done and self.seat(taken) is None
 
     def _seats_of(self, taken: InPlaceRestart) -> int | None:
         """Return the index of the Job whose seats the pods of the own one have; or ``None``."""
@@ -195,8 +202,30 @@ class SeatEnvirons:
         self._of(Seat(self._known_job, 0), "")  # mistakes should end the pod before it waits
 
     def of(self, seat: Seat, taken: InPlaceRestart) -> list[Mapping[bytes, bytes]]:
-        """Return the environment of each process of a seat's worker."""
-        return self._of(seat, self.place.master_address(taken))
+        """Return the environment of each process of a seat's worker.
+
+        Raises:
+            ValueError: the seat does not exist in this epoch.
+        """
+        sized = self._sized(seat, taken) if taken.job_sizes and self._jobs else {}
+        return self._of(seat, self.place.master_address(taken), sized)
+
+    def _sized(self, seat: Seat, taken: InPlaceRestart) -> dict[str, str]:
+        """Return the supervisor's variables about ranks in an epoch with fewer seats.
+
+        Ranks are then counted, as the numbers of seats differ between Jobs.
+        """
+        seats = self._seats(taken)
+        job = self.place.job.rpartition("-")[0]
+        at = [one[:2] for one in seats].index((f"{job}-{seat.job}", seat.pod))
+        return {
+            "WORKER_WORLD_SIZE": str(sum(one[2] for one in seats)),
+            "WORKER_FIRST_RANK": str(sum(one[2] for one in seats[:at])),
+            "WORKER_MASTER_RANK": "0",
+            "WORKER_JOB_PODS": "1",
+            "WORKER_JOB_INDEX": "0",
+            "WORKER_POD_INDEX": "0",
+        }
 
     def write_hosts(self, taken: InPlaceRestart) -> None:
         """Write the file of hosts unless it is current.
@@ -210,21 +239,25 @@ class SeatEnvirons:
             os.replace(half, self._hosts_file)  # noqa: PTH105
             self._written = taken
 
+    def _seats(self, taken: InPlaceRestart) -> list[tuple[str, int, int]]:
+        """Return Job, index and number of processes of each seat, in the order of the ranks."""
+        jobset = self._environ.get("JOBSET_NAME", "")
+        seats = [
+            (job, seat, processes)
+            for name, jobs, pods, processes in self._jobs
+            for job in (f"{jobset}-{name}-{index}" for index in range(jobs))
+            for seat in range(taken.size(job, pods))
+        ]
+        first = (self.place.master_job, self.place.master_seat)
+        begin = next((at for at, one in enumerate(seats) if one[:2] == first), 0)
+        return [*seats[begin:], *seats[:begin]]
+
     def _hosts(self, taken: InPlaceRestart) -> list[str]:
         """Return address and number of processes of each seat's pod, in the order of the ranks."""
-        place, jobset = self.place, self._environ.get("JOBSET_NAME", "")
-        seats = [
-            (f"{jobset}-{name}-{index}", seat, processes)
-            for name, jobs, pods, processes in self._jobs
-            for index in range(jobs)
-            for seat in range(pods)
-        ]
-        first = (place.master_job, place.master_seat)
-        begin = next((at for at, one in enumerate(seats) if one[:2] == first), 0)
-        address_of = place.addresses(taken)
+        address_of = self.place.addresses(taken)
         return [
-            f"{address_of(job, seat) or f'{job}-{seat}.{place.domain}'} slots={processes}"
-            for job, seat, processes in (*seats[begin:], *seats[:begin])
+            f"{address_of(job, seat) or f'{job}-{seat}.{self.place.domain}'} slots={processes}"
+            for job, seat, processes in self._seats(taken)
         ]
 
     @property
@@ -242,7 +275,9 @@ class SeatEnvirons:
         place = self.place
         return min(place.job_index, place.jobs - 1) if place.jobs else place.job_index
 
-    def _of(self, seat: Seat, address: str) -> list[Mapping[bytes, bytes]]:
+    def _of(
+        self, seat: Seat, address: str, sized: Mapping[str, str] = _NO_SIZES
+    ) -> list[Mapping[bytes, bytes]]:
         follows = dict.fromkeys(self.place.variables, seat.pod)
         for name in self.place.job_variables:
             value = self._common.get(os.fsencode(name), b"")
@@ -253,6 +288,7 @@ class SeatEnvirons:
             "WORKER_JOB_INDEX": str(seat.job),
             "WORKER_POD_INDEX": str(seat.pod),
         }
+        own |= sized
         if address:
             own["MASTER_ADDR"] = address
         changed = {

@@ -50,8 +50,13 @@ class SparePod(Part):
         return self._parked
 
     def see_status(self, status: JobSetStatus) -> None:
-        """Remember the assignment of seats, which arrives with the lift."""
+        """Remember the assignment of seats, which arrives with the lift.
+
+        A pod that comes after all seats have succeeded ends with 0: its Job waits for its index.
+        """
         self._taken = status.in_place_restart
+        if self._taken.job_sizes and self._seats.place.is_done(self._taken):
+            self._services.act(self._services.worker.dispensable())
 
     def annotations(self) -> dict[str, str | None]:
         """Return the annotation about the pod's seat; a parked pod prepares its next start."""

@@ -148,6 +148,10 @@ _exhausted_jobs = REGISTRY.gauge(
     "jobset_in_place_restart_jobs_without_spare",
     "Jobs with spares of which none is ready, over all JobSets",
 )
+_missing_seats = REGISTRY.gauge(
+    "jobset_in_place_restart_missing_seats",
+    "Seats that groups do without because their pods are missing, over all JobSets",
+)
 in_place_seats_taken = REGISTRY.counter(
     "jobset_in_place_restart_seats_taken_total", "Seats of lost pods that spares have taken over"
 ).inc
@@ -354,10 +358,11 @@ def in_place_time_spent(use: str, seconds: float) -> None:
     _in_place_run_seconds.labels(use).inc(seconds)
 
 
-def in_place_spares(ready: int, exhausted: int) -> None:
-    """Set the numbers of ready spares, and of Jobs that should have one and have none."""
+def in_place_spares(ready: int, exhausted: int, missing: int) -> None:
+    """Set the numbers of ready spares, of Jobs that have none left, and of missing seats."""
     _ready_spares.set(ready)
     _exhausted_jobs.set(exhausted)
+    _missing_seats.set(missing)
 
 
 def coscheduling_backend(current: str) -> None:

@@ -9,6 +9,7 @@ closed, and the pods that block it or are missing from a running group (``steps`
 from __future__ import annotations
 
 from functools import partial
+from math import isfinite
 
 import attrs
 
@@ -16,7 +17,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place.detection import silence
 from jobsetpy.reconcilers.restart_in_place.detection.early import find_cause
-from jobsetpy.reconcilers.restart_in_place.epochs import go_agents
+from jobsetpy.reconcilers.restart_in_place.epochs import go_agents, resizing
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     Deprecate,
@@ -138,8 +139,10 @@ def _decide(
         suspect=suspect_nodes(observed, now),
         silent=quiet.uids,
     )
-    silent = silence.silent_cause(jobset, quiet)
-    cause = find_cause(observed, left=memory.left, known=known, silent=silent)
+    other = silence.silent_cause(jobset, quiet)
+    if other is None and not quiet.uids:
+        other = resizing.growth_cause(jobset, pods, now.wall)
+    cause = find_cause(observed, left=memory.left, known=known, other=other)
     if cause is not None and not isinstance(decision := decide(cause), Wait):
         return _Verdict(decision, cause)
     # No restarts are left for a new failure: the failed pod's agent will report it, which fails the
@@ -206,6 +209,8 @@ def _wait(
         step = waiting.plan_missing(observed, part, now, out_of_restarts=missing is not None)
     else:
         step = waiting.plan_complete(jobset, pods, part, now)
+        if isfinite(growth_s := resizing.growth_s(jobset, pods, now.wall)):
+            step = attrs.evolve(step, result=Result.requeue_after(growth_s))
     if step.waiting.since is None:
         # A restart that another manager has ended, while this one did not lead.
         run = run.without_waiting()

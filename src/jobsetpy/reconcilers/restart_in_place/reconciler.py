@@ -97,6 +97,7 @@ class RestartInPlaceReconciler:
         )
         self._memories = Memories(lambda: _NOTHING)
         self._missing = self._stalled = self._ready_spares = self._exhausted = 0
+        self._missing_seats = 0
         self.ledger = EpochLedger()
 
     # ---- events ----------------------------------------------------------------------------------
@@ -202,7 +203,10 @@ class RestartInPlaceReconciler:
         if old.spares != new.spares:
             self._ready_spares += new.spares.ready - old.spares.ready
             self._exhausted += new.spares.exhausted - old.spares.exhausted
-            execution_metrics.in_place_spares(self._ready_spares, self._exhausted)
+            self._missing_seats += new.spares.missing - old.spares.missing
+            execution_metrics.in_place_spares(
+                self._ready_spares, self._exhausted, self._missing_seats
+            )
 
     def _node_ready(self, name: str) -> bool:
         node = self._nodes.get(rt.ObjectKey("", name))

@@ -81,10 +81,18 @@ def with_ended(history: History, now: datetime, outcome: str, **details: Any) ->
 
 def with_lift(history: History, epoch: int, seconds: float) -> History:
     """Return the history with the time that it took to lift the barrier of an epoch."""
+    return _with_details(history, epoch, lift_millis=millis(seconds))
+
+
+def with_pods(history: History, epoch: int, pods: int) -> History:
+    """Return the history with the number of pods that work in an epoch."""
+    return _with_details(history, epoch, pods=pods)
+
+
+def _with_details(history: History, epoch: int, **details: int) -> History:
     for at, record in enumerate(history):
         if record.kind == IN_PLACE and record.number == epoch and record.outcome == COMPLETED:
-            known = evolve(record, lift_millis=millis(seconds))
-            return (*history[:at], known, *history[at + 1 :])
+            return (*history[:at], evolve(record, **details), *history[at + 1 :])
     return history
 
 

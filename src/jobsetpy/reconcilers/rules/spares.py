@@ -20,15 +20,20 @@ from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pod
 
 
 class SpareCounts(NamedTuple):
-    """Numbers of spares of one ReplicatedJob: pods of each of its Jobs, and whole Jobs."""
+    """Numbers of spares of one ReplicatedJob: pods of each of its Jobs, and whole Jobs.
+
+    ``least`` is the fewest pods of each Job with which it continues; 0 if it needs all.
+    """
 
     pods: int = 0
     jobs: int = 0
+    least: int = 0
 
 
 _NONE: Final = SpareCounts()
 _PODS: Final = keys.IN_PLACE_SPARES_ANNOTATION
 _JOBS: Final = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
+_LEAST: Final = keys.MIN_PODS_ANNOTATION
 
 
 def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
@@ -44,7 +49,7 @@ def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
 
 
 def _asked(own: Json, notes: Json) -> SpareCounts:
-    return SpareCounts(*(read(name, own, notes, default=0) for name in (_PODS, _JOBS)))
+    return SpareCounts(*(read(name, own, notes, default=0) for name in (_PODS, _JOBS, _LEAST)))
 
 
 def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
@@ -55,10 +60,12 @@ def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
     if not jobset.spec.restarts_in_place:
         return _NONE
     own = child(replicated.template, "spec", "template", "metadata", "annotations")
-    pods, jobs = _asked(own, jobset.metadata.annotations)
+    pods, jobs, least = _asked(own, jobset.metadata.annotations)
+    pods = pods if pods and pods < pods_of_template(replicated) else 0
     return SpareCounts(
-        pods if pods and pods < pods_of_template(replicated) else 0,
+        pods,
         jobs if jobs < replicated.replicas else 0,
+        least if least <= pods_of_template(replicated) - pods else 0,
     )
 
 
@@ -84,7 +91,8 @@ def spare_annotations(spares: SpareCounts | None) -> dict[str, str]:
     if spares is None:
         return {}
     whole = {keys.IN_PLACE_SPARE_JOBS_ANNOTATION: str(spares.jobs)} if spares.jobs else {}
-    return {keys.IN_PLACE_SPARES_ANNOTATION: str(spares.pods), **whole}
+    least = {_LEAST: str(spares.least)} if spares.least else {}
+    return {keys.IN_PLACE_SPARES_ANNOTATION: str(spares.pods), **whole, **least}
 
 
 def spares_of_job(job: Job) -> int | None:
@@ -99,6 +107,12 @@ def spares_of_job(job: Job) -> int | None:
 def seats_of_job(job: Job) -> int:
     """Return the number of pods of a Job that work at the same time."""
     return _pods_at_once(job) - (spares_of_job(job) or 0)
+
+
+def fewest_of_job(job: Job) -> int:
+    """Return the fewest pods with which a Job continues; 0 if it needs all."""
+    least: int = read(_LEAST, job.metadata.annotations, default=0)
+    return least
 
 
 def working_with(job: Job) -> int:

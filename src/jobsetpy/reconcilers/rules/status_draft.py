@@ -156,7 +156,7 @@ _PLAIN_FIELDS: Final = (
 _SELDOM: Final = frozenset(
     {
         *("highestStep", "restartsWithoutProgress", "podsDigest", "servedRequest", "crashTimes"),
-        *("readySpares", "takenSeats", "takenJobs"),
+        *("readySpares", "takenSeats", "takenJobs", "jobSizes", "resizeTime", "growths"),
     }
 )
 """Fields of ``inPlaceRestart`` that are written only when they change."""

@@ -234,6 +234,10 @@ class Worker:
         """End the pod: its machine is unfit for another epoch, and no worker runs."""
         return self._end(keys.UNFIT_EXIT_CODE) if self.phase is Phase.WAITING else []
 
+    def dispensable(self) -> list[WorkerAction]:
+        """End the pod, in which no worker runs: the work is done without it."""
+        return self._end(0) if self.phase is Phase.WAITING else []
+
     def end_pod(self, *, unfit: bool) -> list[WorkerAction]:
         """End the pod, whose worker runs or has failed: a rule on its output says so."""
         if self.phase not in {Phase.RUNNING, Phase.CLEARING, Phase.WAITING}:

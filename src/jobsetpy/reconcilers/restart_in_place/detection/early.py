@@ -27,7 +27,7 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, te
 
 
 def find_cause(
-    observed: ObservedEpochs, *, left: bool, known: Cause | None, silent: Cause | None = None
+    observed: ObservedEpochs, *, left: bool, known: Cause | None, other: Cause | None = None
 ) -> Cause | None:
     """Return the failure that ended the synced epoch, if one was detected and none before.
 
@@ -35,7 +35,7 @@ def find_cause(
         observed: observed state of the JobSet.
         left: True if the JobSet was suspended at the previous plan.
         known: latest failure that a previous plan has found.
-        silent: a pod whose heartbeats are missing, which counts if there is no other failure.
+        other: restart for a silent pod, or to the full size, if there is no other failure.
     """
     jobset, notes = observed.jobset, observed.notes
     epoch = jobset.status.synced_epoch
@@ -46,7 +46,7 @@ def find_cause(
     if notes.remade:
         return Cause(epoch, None, notes.remade, counted=False)
     seen = next(filter(None, (_judged(observed, one) for one in notes.failures)), None)
-    return seen or reported_in(notes, epoch + 1) or _requested_cause(jobset) or silent
+    return seen or reported_in(notes, epoch + 1) or _requested_cause(jobset) or other
 
 
 def _requested_cause(jobset: JobSet) -> Cause | None:

@@ -245,7 +245,8 @@ def silence_of(observed: ObservedEpochs) -> Silence:
     found = find_silence(epoch, names, observed.members()[1], reports)
     if found.motion != STALLED or not spares.seats:
         return found
-    replaceable = can_be_replaced(spares.jobs(), record_of(jobset), found.gone)
+    jobs = spares.jobs(fixed=observed.pods.succeeded > 0)
+    replaceable = can_be_replaced(jobs, record_of(jobset), found.gone)
     return attrs.evolve(found, replaceable=replaceable)
 
 

@@ -15,12 +15,12 @@ import hashlib
 from typing import Final
 
 from jobsetpy.api import keys
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSize
 from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD
+from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD, is_starting
 from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
 from jobsetpy.reconcilers.rules.spares import spares_of
 
@@ -55,8 +55,23 @@ def expected_pods(jobset: JobSet) -> int:
     )
 
 
-def group_size(jobset: JobSet, pods: GroupCounts) -> int:
-    """Return the number of pods that the restart group needs now, including succeeded ones.
+def dispensable_pods(jobset: JobSet) -> int:
+    """Return the number of pods that may be missing while the group continues."""
+    spares = ((item, spares_of(jobset, item)) for item in jobset.spec.replicated_jobs)
+    return sum(
+        item.replicas * (pods_of_template(item) - spare.pods - spare.least)
+        for item, spare in spares
+        if spare.least
+    )
+
+
+def sizes_of(jobset: JobSet) -> tuple[JobSize, ...]:
+    """Return the Jobs that have fewer seats at present; new pods are to fill all of them."""
+    return () if is_starting(jobset) else record_of(jobset).job_sizes
+
+
+def whole_group(jobset: JobSet, pods: GroupCounts) -> int:
+    """Return the number of pods of the whole restart group, including succeeded ones.
 
     Usually a failed Job is recreated, and the group waits for its new pods. Only if a rule of the
     failure policy may leave Jobs failed, the group continues without their pods.
@@ -66,9 +81,19 @@ def group_size(jobset: JobSet, pods: GroupCounts) -> int:
     return expected_pods(jobset)
 
 
+def group_size(jobset: JobSet, pods: GroupCounts) -> int:
+    """Return the number of pods that the group has seats for at present, as :func:`whole_group`."""
+    return whole_group(jobset, pods) - sum(one.missing for one in sizes_of(jobset))
+
+
+def succeeded_pods(pods: GroupCounts) -> int:
+    """Return the number of seats that have succeeded."""
+    return pods.succeeded - pods.spares.beyond
+
+
 def live_pods(jobset: JobSet, pods: GroupCounts) -> int:
     """Return the number of live pods that the restart group needs now."""
-    return group_size(jobset, pods) - pods.succeeded
+    return group_size(jobset, pods) - succeeded_pods(pods)
 
 
 def leaves_jobs_failed(jobset: JobSet) -> bool:
@@ -127,4 +152,4 @@ def has_shrunk(jobset: JobSet, pods: GroupCounts) -> bool:
         return False
     expected = group_size(jobset, pods)
     running = pods.epochs.get(jobset.status.synced_epoch)
-    return known != expected and running == expected - pods.succeeded
+    return known != expected and running == expected - succeeded_pods(pods)

@@ -15,10 +15,16 @@ import attrs
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
-from jobsetpy.reconcilers.restart_in_place.epochs import barrier, other_limits, seating, texts
+from jobsetpy.reconcilers.restart_in_place.epochs import (
+    barrier,
+    other_limits,
+    resizing,
+    seating,
+    texts,
+)
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.epochs.record import on_crash, on_deprecate, on_sync
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Seating
@@ -57,10 +63,12 @@ class Sync(Change):
 
     Args:
         seats_taken: number of seats that spares take over.
+        resized: True if the group becomes smaller or larger.
     """
 
     charge: EpochCharge
     seats_taken: int = 0
+    resized: bool = False
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -130,6 +138,7 @@ def needs_decision(jobset: JobSet, pods: GroupCounts, cause: Cause | None = None
         or seating.may_be_filled(jobset, pods)
         or seating.spares_changed(jobset, pods)
         or other_limits.has_crashed(jobset, pods)
+        or resizing.needs_decision(jobset, pods)
         or barrier.has_shrunk(jobset, pods)
     )
 
@@ -169,6 +178,8 @@ def decide_epochs(
     seats = None
     if deprecated is None:
         seats = seating.plan_seats(jobset, pods, waited_s, suspect, silent)
+    if seats is not None and not seats.complete and synced is not None:
+        seats = None  # the group is as it was; only pods that it does without are on their way
     # Spares complete the group without the pods that are missing, which ``next_move`` waits for.
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(jobset.status, pods.epochs)
@@ -236,6 +247,8 @@ class _Case:
         if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
             # The next manager must not start counting from zero.
             return Record(record=on_crash(jobset, crash))
+        if (sizes := resizing.done_sizes(jobset, self.pods)) != record.job_sizes:
+            return Record(record=evolve(record, job_sizes=sizes))
         if barrier.has_shrunk(jobset, self.pods):
             return Record(record=evolve(record, pods=self.expected))
         if not seating.spares_changed(jobset, self.pods):
@@ -256,6 +269,8 @@ class _Case:
         cause = self.cause
         if cause is not None and cause.epoch != deprecated:
             cause = None
+        if cause is not None and cause.kind is FailureKind.GROUP_GROWS:
+            record = resizing.on_growth(record, pace.now)
         if charged.renewal:
             said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
             pacing = None
@@ -304,7 +319,9 @@ class _Case:
             # All have arrived simultaneously. The status records that they wait, and until when.
             return self.deprecate(charged.epoch - 1)
         count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
-        record = on_sync(jobset, charged, self.expected)
+        known = barrier.record_of(jobset)
+        missing = sum(one.missing for one in known.job_sizes) if seats is None else seats.missing
+        record = on_sync(jobset, charged, barrier.whole_group(jobset, pods) - missing)
         record = other_limits.with_progress(jobset, record, charged, pods, digest)
         if seats is not None:
             record = evolve(
@@ -313,6 +330,7 @@ class _Case:
                 taken_jobs=seats.taken_jobs,
                 ready_spares=max(0, pods.spares.ready - seats.ready),
             )
+            record = resizing.on_sync(jobset, record, seats.sizes, pace.now)
         started = pace.started(evolve(jobset.status, restart_pacing=begun))
         said = texts.barrier_lifted(charged, count)
         return Sync(
@@ -320,6 +338,7 @@ class _Case:
             pacing=self._remembered(started, record),
             conditions=said.conditions,
             charge=charged,
-            events=(*said.events, *seating.swap_events(seats)),
+            events=(*said.events, *seating.swap_events(seats), *resizing.events(known, record)),
             seats_taken=0 if seats is None else seats.seats_taken,
+            resized=record.job_sizes != known.job_sizes,
         )

@@ -7,8 +7,15 @@ from itertools import islice
 from typing import Final
 
 from jobsetpy.api import keys
+from jobsetpy.api.annotations import read
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier import live_pods, record_of
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
+    dispensable_pods,
+    live_pods,
+    record_of,
+    succeeded_pods,
+    whole_group,
+)
 from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
@@ -47,12 +54,14 @@ def plan_seats(
         WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
         suspect,
         silent,
+        fewer_after_s=read(keys.MIN_PODS_AFTER_ANNOTATION, jobset.metadata.annotations, default=30),
     )
     record = record_of(jobset)
-    seating = assign_seats(pods.spares.jobs(), record.taken_seats, request, record.taken_jobs)
-    # Jobs that do not exist yet have seats too.
+    jobs = pods.spares.jobs(fixed=pods.succeeded > 0)
+    seating = assign_seats(jobs, record.taken_seats, request, record.taken_jobs)
     # Not a part of them: a Job that has not been created yet has seats, too.
-    return seating if seating.filled == live_pods(jobset, pods) else None
+    there = seating.filled + seating.missing + succeeded_pods(pods)
+    return seating if there == whole_group(jobset, pods) else None
 
 
 def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
@@ -71,7 +80,11 @@ def may_be_filled(jobset: JobSet, pods: GroupCounts) -> bool:
         return False
     epoch = next_epoch(jobset.status, pods.epochs)
     there = pods.epochs.get(epoch, 0) + pods.spares.parked.get(epoch, 0)
-    return there >= live_pods(jobset, pods) > 0
+    least = live_pods(jobset, pods)
+    # Once a pod has succeeded, no Job continues with fewer seats: its work is a part of the whole.
+    if not pods.succeeded:
+        least = whole_group(jobset, pods) - dispensable_pods(jobset)
+    return there >= least > 0
 
 
 def spares_changed(jobset: JobSet, pods: GroupCounts) -> bool:

@@ -33,6 +33,7 @@ class FailureKind(enum.Enum):
     WORKER_FAILED = "worker_failed"
     WORKER_HUNG = "worker_hung"
     LOG_RULE = "log_rule"
+    GROUP_GROWS = "group_grows"
 
 
 _CLAUSES: Final[Mapping[FailureKind | None, tuple[str, str]]] = {
@@ -56,6 +57,7 @@ _CLAUSES: Final[Mapping[FailureKind | None, tuple[str, str]]] = {
     FailureKind.WORKER_FAILED: (keys.WORKER_FAILED_REASON, "pod {name!r}: {ended}"),
     FailureKind.WORKER_HUNG: (keys.WORKER_HUNG_REASON, "pod {name!r}: {reason}"),
     FailureKind.LOG_RULE: (keys.LOG_RULE_REASON, "pod {name!r}: log rule {reason}"),
+    FailureKind.GROUP_GROWS: (keys.GROUP_GROWS_REASON, "pods that were missing are ready"),
     None: (keys.JOB_REMADE_REASON, "job {name!r} is recreated"),
 }
 """Reason of the condition, and clause for messages."""

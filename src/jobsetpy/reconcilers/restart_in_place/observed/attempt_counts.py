@@ -238,10 +238,12 @@ class Attempt(GroupCounts):
         if not spares.differs(record):
             return
         spares.taken, spares.taken_jobs = record.taken_seats, taken_jobs_of(record.taken_jobs)
-        by_job = taken_by_job(spares.taken)
+        spares.sizes = record.job_sizes
+        by_job, missing = taken_by_job(spares.taken), spares.missing_by_job()
         for name, seats in spares.seats.items():
             taken, held = by_job.get(name, {}), spares.holds(seats.job)
-            if (taken, held) == (seats.taken, seats.held):
+            fewer = missing.get(name, 0)
+            if (taken, held, fewer) == (seats.taken, seats.held, seats.missing):
                 continue
             counts = spares.counts(seats.job)
             pods = tuple(counts.placed.values())
@@ -249,7 +251,7 @@ class Attempt(GroupCounts):
                 self._place(seats, pod, -1)
             if held is not seats.held:
                 self._count_ended(seats.job, counts, 1 if held else -1)
-            spares.assign(seats, taken, held=held)
+            spares.assign(seats, taken, fewer, held=held)
             for pod in pods:
                 self._place(seats, pod, 1)
         self.note_epochs(now)

@@ -25,7 +25,12 @@ from jobsetpy.reconcilers.rules.membership import (
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
-from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
+from jobsetpy.reconcilers.rules.spares import (
+    fewest_of_job,
+    seats_of_job,
+    spares_of_job,
+    working_with,
+)
 
 
 class Place(NamedTuple):
@@ -96,11 +101,12 @@ class CountedJob(NamedTuple):
     spares: int | None = None
     number: int = 0  # its index in its ReplicatedJob
     working: int = 0  # Jobs of the ReplicatedJob with seats, 0 if all have
+    least: int = 0  # fewest pods with which it continues, 0 if it needs all
 
     @property
-    def seating(self) -> tuple[int, int | None, int, int]:
+    def seating(self) -> tuple[int | None, ...]:
         """Everything that decides who of its pods has a seat."""
-        return self.seats, self.spares, self.number, self.working
+        return self.seats, self.spares, self.number, self.working, self.least
 
     def uncounted(self, completions: Iterable[str]) -> int:
         """Return how many completions the Job's status does not include yet."""
@@ -234,6 +240,7 @@ class JobCounts(Counts):
             job.number,
             job.working,
             begun=bool(self.completions or counted(job.status)),
+            least=job.least,
         )
 
     @property
@@ -323,7 +330,7 @@ def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:
         return None
     meta, seats, spares = job.metadata, seats_of_job(job), spares_of_job(job)
     name, index = replicated_job_of(job), parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
-    place = (meta.name, meta.uid, seats, spares, index, working_with(job))
+    place = (meta.name, meta.uid, seats, spares, index, working_with(job), fewest_of_job(job))
     return key, CountedJob(job.status, _lost(job), name, *place)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import InPlaceRestartStatus, TakenSeat
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSize, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     CountedFields,
     CountedJob,
@@ -28,13 +28,20 @@ class JobSeats:
         job: the Job.
         taken: UIDs of the holders of seats with an entry.
         held: False for a Job whose pods are all parked.
+        missing: number of seats that it does not have at present.
         ready: number of its ready spares.
     """
 
     job: CountedJob
     taken: Mapping[int, str]
     held: bool
+    missing: int = 0
     ready: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of seats that it has at present."""
+        return max(0, self.job.seats - self.missing)
 
     @property
     def lacking(self) -> int:
@@ -53,7 +60,7 @@ class JobSeats:
 
     def parks_pod(self, uid: str, index: int) -> bool:
         """Return True if the pod with a UID and a completion index has no seat."""
-        return not self.held or not holds_seat(uid, index, self.job.seats, self.taken)
+        return not self.held or not holds_seat(uid, index, self.size, self.taken)
 
 
 def _group_of(job: CountedJob) -> str:
@@ -68,10 +75,12 @@ class SparesShown:
     Args:
         ready: number of ready spares.
         exhausted: number of Jobs without a ready spare.
+        missing: number of seats that Jobs do without.
     """
 
     ready: int = 0
     exhausted: int = 0
+    missing: int = 0
 
 
 @attrs.define(eq=False)
@@ -83,6 +92,7 @@ class Spares:
         seats: seats of the Jobs with spares, by name of the Job; empty in a JobSet without spares.
         taken: the assignment of seats.
         taken_jobs: the assignment of Jobs: names of the holders, by name of the Job.
+        sizes: Jobs that have fewer seats at present.
         parked: number of parked pods at each epoch.
         ready: number of those whose standby process is ready, at any epoch.
         lacking: number of Jobs without a ready spare, see ``_group_of``.
@@ -93,6 +103,7 @@ class Spares:
     seats: dict[str, JobSeats] = attrs.field(factory=dict)
     taken: tuple[TakenSeat, ...] = ()
     taken_jobs: dict[str, str] = attrs.field(factory=dict)
+    sizes: tuple[JobSize, ...] = ()
     parked: dict[int, int] = attrs.field(factory=dict)
     ready: int = 0
     lacking: dict[str, int] = attrs.field(factory=dict)
@@ -106,12 +117,38 @@ class Spares:
     @property
     def shown(self) -> SparesShown:
         """Numbers for the metrics."""
-        return SparesShown(ready=self.ready, exhausted=self.exhausted)
+        missing = sum(one.missing for one in self.sizes)
+        return SparesShown(ready=self.ready, exhausted=self.exhausted, missing=missing)
 
-    def jobs(self) -> list[SeatedJob]:
-        """Return the Jobs with spares, and their pods; O(pods)."""
-        jobs = [seats.job for seats in self.seats.values() if not seats.job.lost]
-        return [self.counts(job).seated(job) for job in jobs]
+    def jobs(self, *, fixed: bool = False) -> list[SeatedJob]:
+        """Return the Jobs with spares, and their pods; O(pods).
+
+        Args:
+            fixed: True if the number of seats of each Job must stay as it is.
+        """
+        return [
+            attrs.evolve(
+                self.counts(seats.job).seated(seats.job), missing=seats.missing, fixed=fixed
+            )
+            for seats in self.seats.values()
+            if not seats.job.lost
+        ]
+
+    def done(self) -> set[str]:
+        """Return the names of Jobs with fewer seats, all of which have succeeded; O(sizes)."""
+        return {one.job for one in self.sizes if self._beyond(one.job) >= 0}
+
+    @property
+    def beyond(self) -> int:
+        """Number of pods that have succeeded without a seat, as those of a Job that is done do."""
+        return sum(max(0, self._beyond(one.job)) for one in self.sizes)
+
+    def _beyond(self, name: str) -> int:
+        """Return how many more pods of a Job have succeeded than it has seats."""
+        seats = self.seats.get(name)
+        if seats is None:
+            return -1
+        return seats.job.completed(self.counts(seats.job).completions) - seats.size
 
     def counts(self, job: CountedJob) -> JobCounts:
         """Return the counts of a Job's pods."""
@@ -131,7 +168,8 @@ class Spares:
     def put(self, job: CountedJob) -> None:
         """Add a Job, without its pods."""
         taken = taken_by_job(self.taken).get(job.name, {})
-        seats = self.seats[job.name] = JobSeats(job, taken, held=self.holds(job))
+        missing = self.missing_by_job().get(job.name, 0)
+        seats = self.seats[job.name] = JobSeats(job, taken, self.holds(job), missing)
         self._tally(seats, 1)
 
     def drop(self, job: CountedJob) -> None:
@@ -147,16 +185,24 @@ class Spares:
         seats.ready += number
         self._tally(seats, 1)
 
-    def assign(self, seats: JobSeats, taken: Mapping[int, str], *, held: bool) -> None:
+    def missing_by_job(self) -> dict[str, int]:
+        """Return the number of seats that Jobs do without, by name of the Job."""
+        return {one.job: one.missing for one in self.sizes}
+
+    def assign(
+        self, seats: JobSeats, taken: Mapping[int, str], missing: int, *, held: bool
+    ) -> None:
         """Give a Job another assignment of its seats, while none of its pods is counted."""
         self._tally(seats, -1)
-        seats.taken, seats.held = taken, held
+        seats.taken, seats.held, seats.missing = taken, held, missing
         self._tally(seats, 1)
 
     def differs(self, record: InPlaceRestartStatus) -> bool:
         """Return True if a record has another assignment."""
         return (
-            record.taken_seats != self.taken or taken_jobs_of(record.taken_jobs) != self.taken_jobs
+            record.taken_seats != self.taken
+            or taken_jobs_of(record.taken_jobs) != self.taken_jobs
+            or record.job_sizes != self.sizes
         )
 
     def _tally(self, seats: JobSeats, sign: int) -> None:

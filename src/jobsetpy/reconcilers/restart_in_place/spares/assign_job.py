@@ -15,7 +15,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import READY, SAVING
-from jobsetpy.api.jobset import TakenJob, TakenSeat
+from jobsetpy.api.jobset import JobSize, TakenJob, TakenSeat
 
 
 @attrs.frozen
@@ -83,6 +83,9 @@ class SeatedJob:
         index: its index in that.
         working: number of Jobs of the ReplicatedJob that have seats; 0 if each has its own.
         begun: True if a completion index has succeeded.
+        least: fewest seats with which it continues when pods are missing; 0 if it needs all.
+        missing: number of seats that it does without in the present epoch.
+        fixed: True if that number must stay as it is.
     """
 
     name: str
@@ -93,6 +96,9 @@ class SeatedJob:
     index: int = 0
     working: int = 0
     begun: bool = False
+    least: int = 0
+    missing: int = 0
+    fixed: bool = False
 
 
 @attrs.frozen
@@ -149,6 +155,7 @@ class Seating:
         digest: digest of the UIDs of all holders, in any order.
         taken_jobs: the new exceptions, by Job.
         job_swaps: Jobs whose seats all change their holder.
+        sizes: Jobs that have fewer seats than their templates state.
     """
 
     taken: tuple[TakenSeat, ...] = ()
@@ -160,11 +167,17 @@ class Seating:
     digest: int = 0
     taken_jobs: tuple[TakenJob, ...] = ()
     job_swaps: tuple[JobSwap, ...] = ()
+    sizes: tuple[JobSize, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Return True if the barrier may lift with this assignment."""
         return not self.unfilled and self.wait_s <= 0
+
+    @property
+    def missing(self) -> int:
+        """Number of seats that Jobs do without."""
+        return sum(one.missing for one in self.sizes)
 
     @property
     def seats_taken(self) -> int:
@@ -189,6 +202,8 @@ class SeatingRequest:
         silent: UIDs of pods whose heartbeats agents on other nodes do not receive.
         doubtful: names of nodes with a pod that has not come for an unknown reason. They may be
             dead, with spares that still look ready.
+        fewer_after_s: seconds for which missing pods are waited for before a Job continues with
+            fewer seats than in the present epoch.
     """
 
     epoch: int
@@ -198,6 +213,7 @@ class SeatingRequest:
     suspect: Collection[str] = ()
     silent: Collection[str] = ()
     doubtful: Collection[str] = ()
+    fewer_after_s: float = 0.0
 
     def has(self, pod: SeatPod | None) -> bool:
         """Return True if a pod can have a seat."""
@@ -219,8 +235,29 @@ def uid_digest(uid: str) -> int:
     return crc32(uid.encode()) & keys.INT32_MAX
 
 
-def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], request: SeatingRequest) -> Seating:
-    """Assign the seats of one Job to its pods; O(pods)."""
+def assign_job(job: SeatedJob, taken: Sequence[TakenSeat], request: SeatingRequest) -> Seating:
+    """Assign the seats of one Job to its pods, fewer seats if it may do without some; O(pods)."""
+    if job.fixed:
+        return _with_seats(job, job.seats - job.missing, taken, request)
+    whole = _with_seats(job, job.seats, taken, request)
+    if not whole.unfilled or not 0 < job.least <= whole.filled:
+        return whole
+    # Each pod that can have a seat has one, so these are all, and fill the lowest seats.
+    fewer = _with_seats(job, whole.filled, taken, request)
+    lost = _present_holders(job, _entries(job, taken, request), request)[1]
+    wait_s = max(call_s(pod, request) for pod in lost.values())
+    if request.starting or whole.filled < job.seats - job.missing:
+        # Pods that were missing before have been waited for then.
+        wait_s = max(wait_s, request.fewer_after_s)
+    return attrs.evolve(fewer, wait_s=max(0.0, wait_s - request.waited_s))
+
+
+def _with_seats(
+    job: SeatedJob, seats: int, taken: Iterable[TakenSeat], request: SeatingRequest
+) -> Seating:
+    """Assign a number of seats of one Job."""
+    missing = job.seats - seats
+    job = attrs.evolve(job, seats=seats)
     entries = _entries(job, taken, request)
     holders, lost, done = _present_holders(job, entries, request)
     seated = {pod.uid for pod in holders.values()}
@@ -247,6 +284,7 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], request: SeatingReque
         wait_s=max(0.0, wait_s),
         ready=sum(pod.state == READY for pod in holders.values()),
         digest=_digest(holders.values()),
+        sizes=(JobSize(job=job.name, seats=seats, missing=missing),) if missing else (),
     )
 
 
@@ -280,6 +318,8 @@ def _present_holders(
     Of another seat the pod that should hold it is returned, ``None`` if it does not exist.
     """
     by_uid = {pod.uid: pod for pod in job.pods}
+    # A pod that has taken another seat keeps that one when the seat of its index comes back.
+    away = {one.pod_uid for one in entries.values()}
     # Of two pods of an index one is being deleted; the other one replaces it.
     by_index = {pod.index: pod for pod in sorted(job.pods, key=lambda pod: not pod.leaving)}
     holders: dict[int, SeatPod] = {}
@@ -290,6 +330,8 @@ def _present_holders(
         pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
         if job.completed(seat if entry is None else entry.pod_index):
             done += [] if entry is None else [entry]
+        elif entry is None and pod is not None and pod.uid in away:
+            lost[seat] = None
         elif pod is not None and request.has(pod):
             holders[seat] = pod
         else:

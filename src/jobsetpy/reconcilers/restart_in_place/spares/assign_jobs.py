@@ -11,6 +11,9 @@ is *parked*. Seats are assigned when a barrier lifts, and only then:
 * A pod whose machine is unfit gets no seat, and its seat goes to another pod immediately.
 * A pod on a suspect node (:mod:`node_memory`) gets no seat, and its holder loses it, while a
   prepared parked pod of the Job is elsewhere.
+* A Job with a minimum that cannot fill all seats has, after a time, only as many as it can fill:
+  the lowest ones. When the missing pods are there at a later lift, it has them all again. Pods
+  keep their seats both times, except for those whose seats no longer exist.
 
 A ReplicatedJob may have more Jobs than Jobs with seats, too: all pods of the others are parked.
 A Job that cannot fill its seats gives all of them up to one of those, and is parked from then on.
@@ -129,6 +132,7 @@ def _sum(parts: Iterable[Seating]) -> Seating:
         digest=reduce(xor, (part.digest for part in known), 0),
         taken_jobs=tuple(one for part in known for one in part.taken_jobs),
         job_swaps=tuple(one for part in known for one in part.job_swaps),
+        sizes=tuple(one for part in known for one in part.sizes),
     )
 
 

@@ -100,7 +100,7 @@ def _stays_failed(jobset: JobSet, job: Job) -> bool:
 def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
     """Return the UIDs of pods without a seat; none where no Job has spares."""
     seats = {
-        job.metadata.uid: (seats_of_job(job), job.metadata.name)
+        job.metadata.uid: (_seats(jobset, job), job.metadata.name)
         for job in jobs
         if spares_of_job(job) is not None
     }
@@ -118,6 +118,12 @@ def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -
         if known and (meta.controller_uid in spare or not seated):
             found.add(meta.uid)
     return frozenset(found)
+
+
+def _seats(jobset: JobSet, job: Job) -> int:
+    """Return the number of seats that a Job has at present."""
+    sizes = {one.job: one.missing for one in barrier.sizes_of(jobset)}
+    return seats_of_job(job) - sizes.get(job.metadata.name, 0)
 
 
 def is_parked(jobset: JobSet, job: Job) -> bool:
@@ -138,7 +144,8 @@ def _lacking(
 ) -> tuple[int, int, str]:
     """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
     away = {job.metadata.uid for job in excused}
-    here, behind, expected = _Pods(), [], barrier.expected_pods(jobset)
+    here, behind = _Pods(), []
+    expected = barrier.expected_pods(jobset) - sum(one.missing for one in barrier.sizes_of(jobset))
     parked = parked_uids(jobset, jobs, pods)
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if pod.metadata.controller_uid in away or pod.metadata.uid in parked:
@@ -153,11 +160,11 @@ def _lacking(
         if is_parked(jobset, job):
             continue
         if uid in away:
-            expected -= seats_of_job(job)
+            expected -= _seats(jobset, job)
             continue
-        left = succeeded(job, here.succeeded.get(uid, ()))
+        left = min(succeeded(job, here.succeeded.get(uid, ())), _seats(jobset, job))
         expected -= left
-        lack = seats_of_job(job) - left - here.present.get(uid, 0)
+        lack = _seats(jobset, job) - left - here.present.get(uid, 0)
         if lack > 0:
             lacking.append(
                 f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job, delay)}"

@@ -58,6 +58,9 @@ def status_of(
     jobset = observed.jobset
     draft = StatusDraft(jobset.status, now.wall)
     _write_history(draft, before.restart, measured, now)
+    if isinstance(decision, Sync) and decision.resized and decision.record is not None:
+        known, pods = draft.status.restart_history, decision.record.pods
+        draft.evolve(restart_history=history.with_pods(known, decision.charge.epoch, pods))
     if isinstance(decision, Fail):
         draft.fail(decision.failure.reason, decision.failure.message)
     # After the failure: an ended JobSet restarts no more, and its conditions say so.

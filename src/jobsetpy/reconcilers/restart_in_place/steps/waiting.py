@@ -12,7 +12,11 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import condition_true
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.reconcilers.restart_in_place.epochs.barrier import group_size, live_pods
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
+    group_size,
+    live_pods,
+    succeeded_pods,
+)
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import (
     missing_pods_failure,
     renewal_of_group,
@@ -183,7 +187,8 @@ def has_missing_pods(jobset: JobSet, pods: GroupCounts) -> bool:
     # A pod that is being deleted has not gone, but its worker has or will: its node may be lost,
     # and its object may then stay for hours.
     present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
-    return present < expected - pods.succeeded and not renewal_of_group(jobset, expected)
+    lacking = present < expected - succeeded_pods(pods)
+    return lacking and not renewal_of_group(jobset, expected)
 
 
 def missing_cause(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Cause | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
@@ -32,7 +32,11 @@ from jobsetpy.reconcilers.rules.spares import spares_in
 _NAME = keys.IN_PLACE_SPARES_ANNOTATION
 _START = keys.START_WITHOUT_SPARES_ANNOTATION
 _JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
-_NAMES = (_NAME, _JOBS)
+_LEAST = keys.MIN_PODS_ANNOTATION
+_NAMES = (_NAME, _JOBS, _LEAST)
+_OF_LEAST = (keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
+_COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES", "WORLD_SIZE")
+"""Variables in which programs expect the number of pods or ranks."""
 
 
 def spares(jobset: Json) -> list[FieldError]:
@@ -44,7 +48,8 @@ def spares(jobset: Json) -> list[FieldError]:
         for name in _NAMES
         if name in each.notes
     ]
-    start = list(_start(jobset, with_spares=bool(given)))
+    names = {name for each in holders(jobset) for name in _NAMES if name in each.notes}
+    start = list(_useless(notes, names))
     if not given or start:
         return start
     if not restarts_in_place(spec):
@@ -56,15 +61,16 @@ def spares(jobset: Json) -> list[FieldError]:
         for at, job in jobs:
             problems += _job(job, notes, f"spec.replicatedJobs[{at}].template.spec")
         problems += _coordinator(spec, notes)
-    if any(spares_in(job, notes).jobs for _, job in jobs):
-        problems += _rules(spec)
+    for name, found in ((_JOBS, "jobs"), (_LEAST, "least")):
+        if any(getattr(spares_in(job, notes), found) for _, job in jobs):
+            problems += _rules(spec, name)
     return problems
 
 
-def _rules(spec: Json) -> Iterator[FieldError]:
+def _rules(spec: Json, name: str) -> Iterator[FieldError]:
     """Return errors for rules that leave Jobs failed: none could take over their seats."""
     why = (
-        f"a job that stays failed would keep its seats: with {_JOBS}, remove the rule, or let it "
+        f"a job that stays failed would keep its seats: with {name}, remove the rule, or let it "
         "restart the jobs"
     )
     for at, rule in objects(child(spec, "failurePolicy"), "rules"):
@@ -72,11 +78,11 @@ def _rules(spec: Json) -> Iterator[FieldError]:
             yield invalid(f"spec.failurePolicy.rules[{at}].action", FAIL_JOB, why)
 
 
-def _start(jobset: Json, *, with_spares: bool) -> Iterator[FieldError]:
-    """Return errors in the annotation for a start without spares."""
-    value = child(jobset, "metadata", "annotations").get(_START)
-    if value is not None and not with_spares:
-        yield invalid(note_field(_START), value, f"has no effect without {_NAME}")
+def _useless(notes: Json, names: Set[str]) -> Iterator[FieldError]:
+    """Return errors in annotations of the JobSet without those that they belong to."""
+    for name, needed in ((_START, (_NAME, _JOBS)), *((each, (_LEAST,)) for each in _OF_LEAST)):
+        if notes.get(name) is not None and names.isdisjoint(needed):
+            yield invalid(note_field(name), notes[name], f"has no effect without {needed[0]}")
 
 
 def spares_update(old: Json, new: Json) -> list[FieldError]:
@@ -116,12 +122,14 @@ def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
             field = note_field(name, f"{path}.template") if name in own else note_field(name)
             why = f"{what}, spares included, and at least one must work"
             yield invalid(field, str(spare), why)
+    if count.least:
+        yield from _fewest(job, notes, path)
     for name, why in (
         ("successPolicy", "the manager sets it: a job is complete when all seats have succeeded"),
         ("backoffLimitPerIndex", "a spare may fail at any time: it must not fail its index"),
     ):
         if spec.get(name) is not None:
-            yield forbidden(f"{path}.{name}", f"with spares, {why}")
+            yield forbidden(f"{path}.{name}", f"with spares or {_LEAST}, {why}")
     pod = pod_spec(job)
     for at, container in objects(pod, "containers"):
         if supervised({"containers": [container]}):
@@ -129,6 +137,25 @@ def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
             yield from _worker(container, where, jobs=bool(count.jobs))
     fields = INDEX_FIELDS + (JOB_INDEX_FIELDS if count.jobs else ())
     yield from _files(pod, f"{path}.template.spec", fields)
+
+
+def _fewest(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
+    """Return errors about the fewest pods with which a Job continues."""
+    count = spares_in(job, notes)
+    own, seats = pod_notes(job), (number(job_spec(job), "completions") or 0) - count.pods
+    if count.least > seats:
+        field = note_field(_LEAST, f"{path}.template") if _LEAST in own else note_field(_LEAST)
+        why = f"a job of {text(job, 'name')!r} has {seats} pods that work: state that many at most"
+        yield invalid(field, str(count.least), why)
+    if count.jobs:
+        why = f"whole jobs take over from each other: remove {_LEAST} or this annotation"
+        yield forbidden(note_field(_JOBS, f"{path}.template" if _JOBS in own else ""), why)
+    for at, container in objects(pod_spec(job), "containers"):
+        for nth, each in objects(container, "env"):
+            if text(each, "name") in _COUNTS and each.get("value") is not None:
+                why = f"cannot change with the number of pods: with {_LEAST}, read WORLD_SIZE"
+                field = f"{path}.template.spec.containers[{at}].env[{nth}].value"
+                yield invalid(field, each["value"], why)
 
 
 def _files(pod: Json, path: str, fields: tuple[str, ...]) -> list[FieldError]:
@@ -199,6 +226,9 @@ def _coordinator(spec: Json, notes: Json) -> Iterator[FieldError]:
         spares = spares_in(job, notes)
         seats = (number(job_spec(job), "completions") or 0) - spares.pods
         working = (number(job, "replicas") or 0) - spares.jobs
+        if seats > index >= spares.least > 0:
+            why = f"may be missing: {_LEAST} leaves the lowest {spares.least} pods of a job"
+            yield invalid("spec.coordinator.podIndex", index, why)
         if index >= seats > 0:
             yield invalid(
                 "spec.coordinator.podIndex", index, f"is a spare: a job has {seats} seats"
