@@ -9,7 +9,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenJob, TakenSeat
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, JobSize, TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from support.restarts.epoch_plans import GROUP, job, pod
 
@@ -38,8 +38,11 @@ def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> Ch
     return pod(f"{job}-{index}", epoch or None, uid=f"{job}{index}", **more)
 
 
-def status(taken: list[tuple[str, int, int]], jobs: list[int] = ()) -> JobSetStatus:
-    """Return a status in which pods hold seats of a Job, and Jobs those of the first two."""
+def status(taken: list[tuple[str, int, int]], jobs: list[int] = (), fewer: int = 0) -> JobSetStatus:
+    """Return a status in which pods hold seats of a Job, and Jobs those of the first two.
+
+    The first Job has some seats less.
+    """
     entries = {
         (job, seat): TakenSeat(job=job, seat=seat, pod_uid=f"{job}{index}", pod_index=index)
         for job, seat, index in taken
@@ -47,7 +50,9 @@ def status(taken: list[tuple[str, int, int]], jobs: list[int] = ()) -> JobSetSta
     moved = [TakenJob(job=f"w-{at}", holder=f"w-{one}") for at, one in enumerate(jobs) if at != one]
     return JobSetStatus(
         in_place_restart=InPlaceRestartStatus(
-            taken_seats=tuple(entries.values()), taken_jobs=tuple(moved)
+            taken_seats=tuple(entries.values()),
+            taken_jobs=tuple(moved),
+            job_sizes=(JobSize(job="a", seats=3 - fewer, missing=fewer),) if fewer else (),
         )
     )
 
@@ -59,8 +64,8 @@ def counted(ledger: EpochLedger) -> object:
     if spares is None:
         return dict(found.epochs), found.leaving, found.succeeded
     return (
-        dict(found.epochs), found.leaving, found.succeeded, dict(spares.parked), spares.ready, spares.exhausted,
-        sorted((job.name, job.seats, job.begun, sorted(pod.uid for pod in job.pods)) for job in spares.jobs()),
+        dict(found.epochs), found.leaving, found.succeeded, dict(spares.parked), spares.ready, spares.exhausted, spares.beyond,
+        sorted((job.name, job.seats, job.missing, job.begun, sorted(pod.uid for pod in job.pods)) for job in spares.jobs()),
     )  # fmt: skip
 
 
@@ -93,7 +98,7 @@ def test_counts_depend_on_the_state_and_not_on_its_history(history):
     latest = status([])
     for kind, what, state in history:
         if kind == "status":
-            latest = status(what, state[:2])
+            latest = status(what, state[:2], state[2])
             ledger.note_status(GROUP, latest, 0, 0.0)
             continue
         old, new = held[kind].pop(what, None), None

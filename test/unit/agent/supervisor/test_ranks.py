@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart, JobSize, TakenJob, TakenSeat
 from jobsetpy.agent.supervisor.ranks import Place, Seat, SeatEnvirons, load_place
 
 OWN = {
@@ -153,6 +153,53 @@ def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
     file.unlink()
     seats.write_hosts(later)
     assert not file.exists()
+
+
+FEWER = OWN | {
+    "JOBSET_NAME": "js",
+    "WORKER_HOSTS": "v=1x2x1,w=2x3x2",
+    "WORKER_WORLD_SIZE": "14",
+    "WORKER_FIRST_RANK": "2",
+    "WORKER_MASTER_RANK": "2",
+}
+
+
+def test_ranks_are_contiguous_when_jobs_have_fewer_seats(tmp_path) -> None:
+    """World, ranks and hosts are those of the epoch; all seats together have each rank once."""
+    file = tmp_path / "hosts"
+    sizes = (JobSize("js-w-0", 2), JobSize("js-v-0", 1))
+    fewer = InPlaceRestart((taken(1, "u9", "js-w-0", "10.0.0.9"),), (), sizes)
+    seats = SeatEnvirons(load_place(FEWER), dict(COMMON), FEWER, str(file))
+    other = FEWER | {"WORKER_JOB": "js-v-0", "WORKER_JOB_INDEX": "0", "WORKER_PROCESSES": "1"}
+    driver = SeatEnvirons(load_place(other), dict(COMMON), other, "f")
+    seats.write_hosts(fewer)
+    w = [
+        each
+        for job, size in ((0, 2), (1, 3))
+        for pod in range(size)
+        for each in seats.of(Seat(job, pod), fewer)
+    ]
+    found = [*w, *driver.of(Seat(0, 0), fewer)]
+
+    assert [each[b"RANK"] for each in found] == [str(rank).encode() for rank in range(11)]
+    assert {each[b"WORLD_SIZE"] for each in found} == {b"11"}
+    assert file.read_text().splitlines() == [
+        "js-w-0-0.js slots=2", "10.0.0.9 slots=2",
+        *(f"js-w-1-{pod}.js slots=2" for pod in (0, 1, 2)), "js-v-0-0.js slots=1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("index", "entries", "seat"), [(1, [], 1), (2, [], None), (2, [taken(1, "own")], 1)]
+)
+def test_pod_above_the_size_of_its_job_has_no_seat(index, entries, seat) -> None:
+    """Unless it has taken a seat below; once all seats have succeeded, it is not needed."""
+    fewer = InPlaceRestart(tuple(entries), (), (JobSize("js-w-1", 2),))
+    done = InPlaceRestart(tuple(entries), (), (JobSize("js-w-1", 2, done=True),))
+
+    assert place(index).seat(fewer) == (None if seat is None else Seat(0, seat))
+    assert not place(index).is_done(fewer)
+    assert place(index).is_done(done) is (seat is None)
 
 
 def test_unreadable_hosts_end_the_agent() -> None:

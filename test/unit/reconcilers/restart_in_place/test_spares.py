@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from jobsetpy.api import keys
@@ -26,8 +28,9 @@ class Group:
         self.pods = {}
 
     async def start(
-        self, *, seats=2, spares=1, jobs=1, spare_jobs=0, absent=None, early=False, **settings
-    ):
+        self, *, seats=2, spares=1, jobs=1, spare_jobs=0, absent=None, early=False, least=0,
+        **settings
+    ):  # fmt: skip
         """Create the JobSet, and bring all pods but an absent one to epoch 1.
 
         Args:
@@ -37,6 +40,7 @@ class Group:
             spare_jobs: those without seats.
             absent: index of a pod that does not come.
             early: whether the group starts after some seconds without it.
+            least: fewest pods with which a Job continues after a second; it grows immediately.
             settings: fields of the failure policy.
         """
         notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}
@@ -44,7 +48,11 @@ class Group:
             notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(spare_jobs)
         pod = {"annotations": notes}
         template = replicated_job("w", jobs, parallelism=seats + spares, pod_metadata=pod)
-        start = {keys.START_WITHOUT_SPARES_ANNOTATION: "true"} if early else None
+        start = {keys.START_WITHOUT_SPARES_ANNOTATION: "true"} if early else {}
+        if least:
+            notes[keys.MIN_PODS_ANNOTATION] = str(least)
+            start = {keys.MIN_PODS_AFTER_ANNOTATION: "1", keys.GROW_AFTER_ANNOTATION: "0"}
+            start[keys.RESTART_BACKOFF_ANNOTATION] = "0"
         self.rig.create(template, failurePolicy=policy(**settings), annotations=start)
         await self.rig.settle()
         for job in self.rig.world.list("jobs"):
@@ -610,3 +618,85 @@ async def test_an_assignment_costs_no_request_for_each_pod(rig, group, spares, p
         # With spares, another one says that a Job has no ready spare until the pod has returned.
         assert writes == [("patch", "jobsets/status", "")] * (2 + spares)
         assert len(made) <= 4 + 2 * spares
+
+
+SMALLER = ["test-js-w-0-0", "test-js-w-0-2"]
+
+
+async def test_group_continues_with_fewer_pods_and_grows_when_the_missing_one_is_back(rig, group):
+    """The write that lifts the barrier has the number of seats; growing does not count."""
+    async with rig.manager():
+        await group.start(seats=3, spares=0, least=2, maxRestarts=1)
+        await group.lose("test-js-w-0-1")
+        await group.come(SMALLER, 2, 0.5)
+        assert rig.epochs() == (1, 1)
+        await rig.settle(1)
+
+        assert rig.epochs() == (2, 1)
+        sizes = [{"job": "test-js-w-0", "seats": 2, "missing": 1, "done": False}]
+        lift = next(body for body in rig.status_writes() if body.get("syncedEpoch") == 2)
+        assert (lift["inPlaceRestart"]["jobSizes"], lift["inPlaceRestart"]["pods"]) == (sizes, 2)
+        assert group.holders() == [(1, "test-js-w-0-2")]
+        assert rig.status()["restartHistory"][-1]["pods"] == 2
+        await rig.settle(100)
+        assert rig.epochs() == (2, 1)
+
+        again = group.create(1, name="again")
+        group.park(again, 3, "parked")
+        await rig.settle()
+        assert rig.epochs() == (2, 1)
+        group.park(again, 3)
+        await rig.settle(0.1)
+        assert rig.epochs() == (2, 2)
+        await group.come(SMALLER, 3, 0.1)
+
+        record = rig.status()["inPlaceRestart"]
+        assert (rig.epochs(), record["jobSizes"], record["pods"]) == ((3, 2), [], 3)
+        assert (record["restarts"], record["growths"]) == (1, 1)
+        assert rig.status()["restartHistory"][-1]["cause"]["reason"] == "GroupGrows"
+        assert [event[1] for event in rig.events(keys.GROUP_RESIZED_REASON)] == [
+            "the group continues with 2 of 3 pods: 2 of job 'test-js-w-0'",
+            "the group has its full size again: 3 pods",
+        ]
+
+
+async def test_pod_that_comes_and_goes_restarts_the_others_less_and_less_often(rig, group):
+    """Each growth in a row doubles the time before the next one, also for another manager."""
+    async with rig.manager():
+        await group.start(seats=3, spares=0, least=2, maxRestarts=100)
+        epoch, waits, name = 1, [], "test-js-w-0-1"
+        for number in range(4):
+            await group.lose(name)
+            await group.come(SMALLER, epoch + 1, 1.5)
+            epoch += 1
+            assert (rig.epochs()[0], rig.status()["inPlaceRestart"]["pods"]) == (epoch, 2)
+            name = group.create(1, name=f"again-{number}")
+            group.park(name, epoch + 1)
+            waits.append(0)
+            while rig.epochs()[1] < epoch:
+                await rig.settle(1)
+                waits[-1] += 1
+            await group.come(SMALLER, epoch + 1, 0.1)
+            epoch += 1
+
+    assert waits[0] == 1
+    assert all(before * 1.5 < after for before, after in pairwise(waits[1:]))
+    assert waits[-1] > 60
+
+
+async def test_pod_that_was_missing_ends_when_all_others_have_succeeded(rig, group):
+    """The status says so to its agent; the Job waits for its index."""
+    async with rig.manager():
+        await group.start(seats=3, spares=0, least=2)
+        await group.lose("test-js-w-0-1")
+        await group.come(SMALLER, 2, 1.5)
+        for name in SMALLER:
+            rig.world.set_status("pods", name, phase="Succeeded")
+        rig.world.set_status("jobs", "test-js-w-0", succeeded=2, completedIndexes="0,2")
+        await rig.settle()
+
+        assert [one["done"] for one in rig.status()["inPlaceRestart"]["jobSizes"]] == [True]
+        late = group.create(1, name="late")
+        group.park(late, 3)
+        await rig.settle(100)
+        assert rig.epochs() == (2, 1)

@@ -178,7 +178,7 @@ def decide_epochs(
     seats = None
     if deprecated is None:
         seats = seating.plan_seats(jobset, pods, waited_s, suspect, silent)
-    if seats is not None and not seats.complete and synced is not None:
+    if seats is not None and seats.sizes and not seats.complete and synced is not None:
         seats = None  # the group is as it was; only pods that it does without are on their way
     # Spares complete the group without the pods that are missing, which ``next_move`` waits for.
     if seats is not None and seats.complete and synced is None:

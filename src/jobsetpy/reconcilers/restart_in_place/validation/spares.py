@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
@@ -35,7 +35,7 @@ _JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 _LEAST = keys.MIN_PODS_ANNOTATION
 _NAMES = (_NAME, _JOBS, _LEAST)
 _OF_LEAST = (keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
-_COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES", "WORLD_SIZE")
+_COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES")
 """Variables in which programs expect the number of pods or ranks."""
 
 
@@ -48,7 +48,7 @@ def spares(jobset: Json) -> list[FieldError]:
         for name in _NAMES
         if name in each.notes
     ]
-    names = {name for each in holders(jobset) for name in _NAMES if name in each.notes}
+    names = {name: each.path for each in holders(jobset) for name in each.notes}
     start = list(_useless(notes, names))
     if not given or start:
         return start
@@ -78,10 +78,10 @@ def _rules(spec: Json, name: str) -> Iterator[FieldError]:
             yield invalid(f"spec.failurePolicy.rules[{at}].action", FAIL_JOB, why)
 
 
-def _useless(notes: Json, names: Set[str]) -> Iterator[FieldError]:
+def _useless(notes: Json, names: Mapping[str, object]) -> Iterator[FieldError]:
     """Return errors in annotations of the JobSet without those that they belong to."""
     for name, needed in ((_START, (_NAME, _JOBS)), *((each, (_LEAST,)) for each in _OF_LEAST)):
-        if notes.get(name) is not None and names.isdisjoint(needed):
+        if notes.get(name) is not None and not any(each in names for each in needed):
             yield invalid(note_field(name), notes[name], f"has no effect without {needed[0]}")
 
 

@@ -42,9 +42,11 @@ def entry(seat, holder):
     )  # fmt: skip
 
 
-def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, **more):
-    """Return the seats of one Job at epoch 2."""
-    job = SeatedJob("w", seats, pods, completed.__contains__)
+def assigned(
+    *pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, job=None, **more
+):
+    """Return the seats of one Job at epoch 2; ``job`` has further fields of the Job."""
+    job = SeatedJob("w", seats, pods, completed.__contains__, **(job or {}))
     return assign_seats([job], taken, SeatingRequest(2, waited_s, starting, **more))
 
 
@@ -70,6 +72,44 @@ def test_spare_takes_the_seat_of_a_pod_that_is_gone():
     assert seating.complete
     assert seating.taken == (entry(1, spare),)
     assert [(swap.seat, swap.pod.uid) for swap in seating.swaps] == [(1, "2a")]
+
+
+@pytest.mark.parametrize(
+    ("pods", "taken", "fields", "more", "expected"),
+    [
+        ((0, 2, 3), (), {}, {}, (3, {1: "3a"}, 30.0)),
+        ((0, 1, 2), (), {}, {}, (3, {}, 30.0)),
+        ((0, 1, 2), (), {"missing": 1}, {}, (3, {}, 0.0)),
+        ((0, 1), (), {"missing": 1}, {}, (2, {}, 30.0)),
+        ((0, 2, 3), (), {}, {"starting": True}, (3, {1: "3a"}, 60.0)),
+        ((0, 1), (), {"least": 3}, {}, (None, {}, 0.0)),
+        ((0, 2, 3), ((1, 3),), {"missing": 1}, {}, (3, {1: "3a"}, 0.0)),
+        ((0, 1, 2, 3), ((1, 3),), {"missing": 1}, {}, (None, {1: "3a", 3: "1a"}, 0.0)),
+        ((0, 1, 2, 3), (), {"missing": 1, "fixed": True}, {}, (3, {}, 0.0)),
+    ],
+    ids=[
+        "the pod of the highest index moves",
+        "the pod of the highest index is lost",
+        "no other wait for one that was missing before",
+        "one more is lost",
+        "new pods have time to start",
+        "the minimum is not undercut",
+        "a pod keeps the seat that it has taken",
+        "so it does when all are back",
+        "the size stays once a pod has succeeded",
+    ],
+)
+def test_job_with_a_minimum_has_as_many_seats_as_pods(pods, taken, fields, more, expected):
+    """Number of seats if it is not that of the template, entries, and the wait before."""
+    there = {index: pod(index) for index in pods}
+    seating = assigned(
+        *there.values(), seats=4, taken=[entry(seat, there[index]) for seat, index in taken],
+        job={"least": 2, **fields}, fewer_after_s=30.0, **more,
+    )  # fmt: skip
+    size = next((one.seats for one in seating.sizes), None)
+
+    assert (size, holders(seating), seating.wait_s) == expected
+    assert bool(seating.unfilled) is (fields.get("least") == 3)
 
 
 @pytest.mark.parametrize(

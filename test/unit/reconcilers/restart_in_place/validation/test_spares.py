@@ -145,7 +145,70 @@ def test_spare_pods_and_spare_jobs_are_combined():
     assert found["WORKER_HOSTS"] == "w=2x3x2"
 
 
+LEAST = keys.MIN_PODS_ANNOTATION
+ENV = f"{POD}.spec.containers[0].env[0].value"
+
+
+def fewer(least="2", **fields):
+    """Return the JobSet with a minimum in place of spares."""
+    return jobset(spares=None, notes={LEAST: least, **fields.pop("notes", {})}, **fields)
+
+
+def test_agents_of_a_job_with_a_minimum_know_all_seats():
+    """No pods are added; the rest is as with spares."""
+    body = fewer()
+    assert counts(admitted(body)[0]) == counts(body)
+    assert variables(body)["WORKER_HOSTS"] == "w=2x3x2"
+
+
 REFUSED = {
+    "a minimum of 0": (fewer("0"), f"metadata.annotations[{LEAST}]", "whole number from 1"),
+    "no minimum": (fewer("2.5"), f"metadata.annotations[{LEAST}]", "whole number from 1"),
+    "a minimum above the pods": (
+        fewer("4"),
+        f"metadata.annotations[{LEAST}]",
+        "has 3 pods that work",
+    ),
+    "a minimum in sidecar mode": (
+        fewer(notes=SIDECAR),
+        f"metadata.annotations[{LEAST}]",
+        "cannot give a container another",
+    ),
+    "a minimum, not Indexed": (
+        fewer(completionMode="NonIndexed"),
+        "spec.replicatedJobs[0].template.spec.completionMode",
+        "must be Indexed",
+    ),
+    "a minimum and a success policy": (
+        fewer(successPolicy={"rules": [{"succeededCount": 1}]}),
+        "spec.replicatedJobs[0].template.spec.successPolicy",
+        "with spares or",
+    ),
+    "a minimum and spare jobs": (
+        fewer(notes={JOBS: "1"}),
+        f"metadata.annotations[{JOBS}]",
+        "whole jobs take over",
+    ),
+    "a minimum and a number of nodes": (
+        fewer(worker={"env": [{"name": "NNODES", "value": "3"}]}),
+        ENV,
+        "read WORLD_SIZE",
+    ),
+    "a minimum and a size of the world": (
+        fewer(worker={"env": [{"name": "WORLD_SIZE", "value": "6"}]}),
+        f"{POD}.spec.containers[0].env[0].name",
+        "differs from process to process",
+    ),
+    "a wait without a minimum": (
+        jobset(notes={keys.MIN_PODS_AFTER_ANNOTATION: "0"}),
+        f"metadata.annotations[{keys.MIN_PODS_AFTER_ANNOTATION}]",
+        f"has no effect without {LEAST}",
+    ),
+    "no wait": (
+        fewer(notes={keys.GROW_AFTER_ANNOTATION: "soon"}),
+        f"metadata.annotations[{keys.GROW_AFTER_ANNOTATION}]",
+        "a number of seconds",
+    ),
     "no number of jobs": (
         jobset(spares=None, notes={JOBS: "x"}),
         f"metadata.annotations[{JOBS}]",
@@ -304,6 +367,7 @@ def test_jobset_is_refused_with_its_field_for(case):
     [
         (jobset(), "podIndex", 3, "3: is a spare"),
         (with_spare_jobs(), "jobIndex", 1, "1: is a spare job"),
+        (fewer(), "podIndex", 2, "2: may be missing"),
     ],
 )
 def test_coordinator_must_have_a_seat(body, field, value, error):
