@@ -89,7 +89,7 @@ def with_pods(history: History, epoch: int, pods: int) -> History:
     return _with_details(history, epoch, pods=pods)
 
 
-def _with_details(history: History, epoch: int, **details: int) -> History:
+def _with_details(history: History, epoch: int, **details: Any) -> History:
     for at, record in enumerate(history):
         if record.kind == IN_PLACE and record.number == epoch and record.outcome == COMPLETED:
             return (*history[:at], evolve(record, **details), *history[at + 1 :])
