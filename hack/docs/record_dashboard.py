@@ -76,7 +76,12 @@ def asked(server: Prometheus, panel: Mapping[str, Any], begin: float, end: float
     """Return a panel with the server's data."""
     series = []
     for target in panel["targets"]:
-        expression = target["expr"].replace("$__rate_interval", RATE).replace("$job", JOB)
+        expression = (
+            target["expr"]
+            .replace("$__rate_interval", RATE)
+            .replace("$job", JOB)
+            .replace("$namespace", ".*")
+        )
         step = max(1.0, (end - begin) / POINTS)
         for found in server.range(expression, begin, end, step):
             labels = found["metric"]

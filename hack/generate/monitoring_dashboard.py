@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 JOB: Final = 'job=~"$job"'
+OWNER: Final = 'jobset_namespace=~"$namespace"'
+"""Selects all series if the manager does not label them: an absent label is empty."""
 RATE: Final = "$__rate_interval"
 CERTIFICATE: Final = "server_certificate_expiration_timestamp_seconds"
 WIDTH, HEIGHT = 8, 7  # three panels in Grafana's 24 columns
@@ -32,14 +34,27 @@ def _rate(series: str, by: str, selector: str = "") -> Query:
 
 def _share(series: str) -> str:
     """Return the share of the time, without queues and suspension, in which all pods ran."""
-    parts = (f'{{{JOB},activity="running"}}', f'{{{JOB},activity!~"queue|suspended"}}')
+    parts = (
+        f'{{{JOB},{OWNER},activity="running"}}',
+        f'{{{JOB},{OWNER},activity!~"queue|suspended"}}',
+    )
     running, total = (f"sum(rate({series}{part}[{RATE}]))" for part in parts)
     return f"{running} / {total}"
 
 
-def _increase(series: str, by: str) -> Query:
+def _increase(series: str, by: str, selector: str = "") -> Query:
     """Return counts per interval, which are easier to read than rates of rare events."""
-    return (f"sum by ({by}) (increase({series}{{{JOB}}}[{RATE}]))", _legend(by))
+    return (f"sum by ({by}) (increase({series}{{{JOB}{selector}}}[{RATE}]))", _legend(by))
+
+
+def _goodput(uses: str) -> str:
+    """Return the share of training in some uses of the time of restart groups."""
+    series = "jobset_in_place_run_seconds_total"
+    training, total = (
+        f'sum(increase({series}{{{JOB},{OWNER},use=~"{each}"}}[{RATE}]))'
+        for each in ("training", uses)
+    )
+    return f"{training} / {total}"
 
 
 def _legend(labels: str) -> str:
@@ -90,7 +105,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
             (
                 "Time of restart groups by use",
                 "s",
-                [_increase("jobset_in_place_run_seconds_total", "use")],
+                [_increase("jobset_in_place_run_seconds_total", "use", f",{OWNER}")],
             ),
             (
                 "Duration of restarts in place",
@@ -125,16 +140,30 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 "s",
                 [_increase("jobset_restart_phase_seconds_total", "kind, phase")],
             ),
-            ("Pod-seconds lost", "s", [_increase("jobset_restart_pod_seconds_total", "kind")]),
+            (
+                "Pod-seconds lost",
+                "s",
+                [_increase("jobset_restart_pod_seconds_total", "kind", f",{OWNER}")],
+            ),
             (
                 "JobSets not running, by activity",
                 "short",
-                [_rate("jobset_activity_seconds_total", "activity", ',activity!="running"')],
+                [
+                    _rate(
+                        "jobset_activity_seconds_total", "activity", f',{OWNER},activity!="running"'
+                    )
+                ],
             ),
             (
                 "Pods of JobSets not running, by activity",
                 "short",
-                [_rate("jobset_activity_pod_seconds_total", "activity", ',activity!="running"')],
+                [
+                    _rate(
+                        "jobset_activity_pod_seconds_total",
+                        "activity",
+                        f',{OWNER},activity!="running"',
+                    )
+                ],
             ),
             (
                 "Share of time with all pods running",
@@ -142,6 +171,42 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [
                     (_share("jobset_activity_seconds_total"), "by JobSets"),
                     (_share("jobset_activity_pod_seconds_total"), "by pods"),
+                ],
+            ),
+        ),
+    ),
+    (
+        "Goodput",
+        (
+            (
+                "Share of training in the time of runs and restarts",
+                "percentunit",
+                [
+                    (_goodput(".+"), "in place, as workers reported"),
+                    (
+                        " * ".join(
+                            f"({each})"
+                            for each in (
+                                _share("jobset_activity_pod_seconds_total"),
+                                _goodput("starting|repeating|training"),
+                            )
+                        ),
+                        "of the time of pods outside queues",
+                    ),
+                ],
+            ),
+            (
+                "Pods of JobSets by activity",
+                "short",
+                [_rate("jobset_activity_pod_seconds_total", "activity", f",{OWNER}")],
+            ),
+            (
+                "Time lost in runs, by use",
+                "s",
+                [
+                    _increase(
+                        "jobset_in_place_run_seconds_total", "use", f',{OWNER},use!="training"'
+                    )
                 ],
             ),
         ),
@@ -323,7 +388,7 @@ def dashboard() -> dict[str, Any]:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_datasource(), _job()]},
+        "templating": {"list": [_datasource(), *map(_variable, _VARIABLES)]},
         "panels": panels,
     }
 
@@ -360,16 +425,29 @@ def _datasource() -> dict[str, Any]:
     }
 
 
-def _job() -> dict[str, Any]:
+_VARIABLES: Final = (
+    ("job", "Job", "label_values(jobset_restarts_total, job)", ".*jobset.*"),
+    (
+        "namespace",
+        "Namespace of JobSets (observability.labels)",
+        "label_values(jobset_activity_jobsets, jobset_namespace)",
+        ".*",
+    ),
+)
+"""Name, label, query and value for all."""
+
+
+def _variable(declared: tuple[str, str, str, str]) -> dict[str, Any]:
+    name, label, query, everything = declared
     return {
-        "name": "job",
-        "label": "Job",
+        "name": name,
+        "label": label,
         "type": "query",
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": {"query": "label_values(jobset_restarts_total, job)", "refId": "job"},
+        "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": True,
-        "allValue": ".*jobset.*",
+        "allValue": everything,
         "multi": True,
         "current": {"text": "All", "value": "$__all"},
     }

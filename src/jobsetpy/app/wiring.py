@@ -185,6 +185,7 @@ def add_jobset_controllers(
     """
     from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
     from jobsetpy.reconcilers.execution import metrics as execution_metrics
+    from jobsetpy.reconcilers.execution.owners import OWNERS
     from jobsetpy.reconcilers.jobs import reconciler as jobs_reconciler
     from jobsetpy.reconcilers.jobs import refused_pods_reconciler
     from jobsetpy.reconcilers.lost_nodes import reconciler as lost_nodes_reconciler
@@ -194,6 +195,7 @@ def add_jobset_controllers(
 
     configuration = configuration or Configuration()
     features, make = configuration.features, configuration.make
+    OWNERS.configure(configuration["observability.labels"])
     manager.add_metrics(execution_metrics.REGISTRY)
     backoff = make(RestartBackoff)
     lost = make(lost_nodes_reconciler.LostNodesSettings)

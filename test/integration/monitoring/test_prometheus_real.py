@@ -29,6 +29,7 @@ def rows():
             title = panel["title"]
         for target in panel.get("targets", ()):
             query = target["expr"].replace("$__rate_interval", RATE).replace("$job", ".*jobset.*")
+            query = query.replace("$namespace", ".*")
             out.setdefault(title, []).append(query)
     return out
 

@@ -135,6 +135,14 @@ def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
     return (problem,) if problem else ()
 
 
+def _owner_labels_check(words: Sequence[str]) -> Sequence[str]:
+    from jobsetpy.reconcilers.execution.owners import LABELS
+
+    wrong = [word for word in words if word not in LABELS or words.count(word) > 1]
+    known = " and ".join(LABELS)
+    return [f"{word!r}: expected {known}, each at most once" for word in dict.fromkeys(wrong)]
+
+
 def _valid(rule: Callable[[str], Sequence[str]], what: str = "") -> Callable[[str], str]:
     def parse(text: str) -> str:
         if problems := rule(text):
@@ -219,6 +227,7 @@ SETTINGS: Final = (
     Setting("--metrics-secure", BOOLEAN, "", "--metrics-secure",
             "serve metrics over TLS, to clients that the API server authorizes; default {}",
             default=True),
+    Setting("observability.labels", NAMES, default=(), check=_owner_labels_check),
     Setting("health.healthProbeBindAddress", _ADDRESS, "ManagerSettings.health_probe_bind_address",
             "--health-probe-bind-address", "host:port, 0 switches it off; default {}",
             default=":8081"),
@@ -403,7 +412,7 @@ MANAGER: Final = Command(
     "manager",
     _REPLICAS
     | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
-    | {"injectedContainers", "lostNodes", "restarts", "featureGates", "shards"},
+    | {"injectedContainers", "lostNodes", "restarts", "featureGates", "shards", "observability"},
     frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
     | {"--metrics-secure", "--namespaces"},
     metrics_service="jobset-controller-manager-metrics-service",

@@ -16,8 +16,9 @@ from prometheus_client.registry import Collector
 
 from jobsetpy.api import keys
 from jobsetpy.observability.metrics import MetricRegistry
+from jobsetpy.reconcilers.execution.owners import OWNERS, OwnedCounter
 from jobsetpy.reconcilers.failure_policy.decision import DECISIONS
-from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Total
+from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Owner, Total, Totals
 
 REGISTRY: Final = MetricRegistry()
 """Registry served by a manager that runs these reconcilers."""
@@ -79,12 +80,14 @@ _restart_phases = REGISTRY.counter(
     "kind",
     "phase",
 )
-_restart_pod_seconds = REGISTRY.counter(
-    "jobset_restart_pod_seconds_total",
+_restart_pod_seconds = OwnedCounter(
+    "jobset_restart_pod_seconds",
     "What restarts cost: their seconds times the pods that started over; those included that "
     "another restart, a suspension or the end of the JobSet came before",
     "kind",
+    ("recreate", "replicated_job", "job", "in_place"),
 )
+REGISTRY.register(_restart_pod_seconds)
 _failure_decisions = REGISTRY.counter(
     "jobset_failure_policy_decisions_total",
     "What failure policies decided: the action applied (once for each Job or ReplicatedJob that "
@@ -117,14 +120,16 @@ in_place_first_step = REGISTRY.histogram(
     "From the first sign of a failure to the first step after it, of the same workers",
     buckets=_RESTART_BUCKETS,
 ).observe
-_in_place_run_seconds = REGISTRY.counter(
-    "jobset_in_place_run_seconds_total",
+_in_place_run_seconds = OwnedCounter(
+    "jobset_in_place_run_seconds",
     "The time of runs that a restart in place has ended, and of that restart, by what it went "
     "into: starting (until the first step), repeating (steps that a run before had done), training "
     "(new steps), restarting (from the first sign of the failure until workers ran again); only of "
     "workers that write their step (JOBSET_PROGRESS_FILE)",
     "use",
+    ("starting", "repeating", "training", "restarting"),
 )
+REGISTRY.register(_in_place_run_seconds)
 _in_place_phase = REGISTRY.histogram(
     "jobset_in_place_restart_phase_seconds",
     "In-place restarts by phase: detect (first new epoch seen to status written), deprecate "
@@ -210,7 +215,7 @@ node_suspected = REGISTRY.counter(
 class _Activities(Collector):
     """Collector of JobSets' activities, computed when scraped: time continues without changes."""
 
-    def __init__(self, totals: Callable[[], Mapping[str, Total]]) -> None:
+    def __init__(self, totals: Callable[[], Totals]) -> None:
         self._totals = totals
 
     def describe(self) -> Iterator[Metric]:
@@ -218,14 +223,16 @@ class _Activities(Collector):
         yield from self._families()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one sample for each activity."""
+        """Yield one sample for each activity, and each owner if they are labelled."""
         jobsets, seconds, pod_seconds = self._families()
-        known = self._totals()
-        for name in ACTIVITIES:
-            total = known.get(name, _NOTHING)
-            jobsets.add_metric([name], total.jobsets)
-            seconds.add_metric([name], total.seconds)
-            pod_seconds.add_metric([name], total.pod_seconds)
+        totals: dict[tuple[Owner, str], Total]
+        totals = {} if OWNERS.labels else {((), name): _NOTHING for name in ACTIVITIES}
+        totals.update(self._totals())
+        for (owner, name), total in totals.items():
+            labels = [*owner, name]
+            jobsets.add_metric(labels, total.jobsets)
+            seconds.add_metric(labels, total.seconds)
+            pod_seconds.add_metric(labels, total.pod_seconds)
         yield from (jobsets, seconds, pod_seconds)
 
     @staticmethod
@@ -240,17 +247,17 @@ class _Activities(Collector):
                 "deleted on a node that does not answer), missing_pods (that a quota or a webhook "
                 "refuses, or that are not replaced yet), not_ready (pods that are scheduled or "
                 "start)",
-                labels=["activity"],
+                labels=[*OWNERS.labels, "activity"],
             ),
             CounterMetricFamily(
                 "jobset_activity_seconds",
                 "Seconds that JobSets have spent, by what they did (jobset_activity_jobsets)",
-                labels=["activity"],
+                labels=[*OWNERS.labels, "activity"],
             ),
             CounterMetricFamily(
                 "jobset_activity_pod_seconds",
                 "The same, times the pods that each of them asks for",
-                labels=["activity"],
+                labels=[*OWNERS.labels, "activity"],
             ),
         )
 
@@ -260,14 +267,11 @@ _NOTHING: Final = Total()
 for _kind in ("recreate", "replicated_job", "job", "in_place"):
     _restarts.labels(_kind)
     _restart_seconds.labels(_kind)
-    _restart_pod_seconds.labels(_kind)
     for _phase in _PHASES if _kind == "in_place" else ("detect", "gather"):
         _restart_phases.labels(_kind, _phase)
 _in_place_causes.labels("pod_restarted", "")
 for _phase in _PHASES:
     _in_place_phase.labels(_phase)
-for _use in ("starting", "repeating", "training", "restarting"):
-    _in_place_run_seconds.labels(_use)
 
 
 def jobset_finished(end: str, namespace: str, name: str) -> None:
@@ -305,7 +309,11 @@ def restarted(kind: RestartKind, count: int = 1) -> None:
 
 
 def restart_over(
-    kind: RestartKind, seconds: float, pods: int, phases: Mapping[RestartPhase, float] | None
+    kind: RestartKind,
+    seconds: float,
+    pods: int,
+    phases: Mapping[RestartPhase, float] | None,
+    owner: Owner = (),
 ) -> None:
     """Record a completed restart whose status was written.
 
@@ -314,8 +322,9 @@ def restart_over(
         seconds: seconds from the first sign of the failure to the end.
         pods: number of restarted pods.
         phases: parts of the seconds by phase; ``None`` if workers do not run now.
+        owner: owner of the JobSet.
     """
-    _restart_pod_seconds.labels(kind).inc(seconds * pods)
+    _restart_pod_seconds.inc(owner, kind, seconds * pods)
     if phases is None:
         return
     _restart_seconds.labels(kind).observe(seconds)
@@ -323,11 +332,11 @@ def restart_over(
         _restart_phases.labels(kind, phase).inc(each)
 
 
-def activity_registry(totals: Callable[[], Mapping[str, Total]]) -> MetricRegistry:
+def activity_registry(totals: Callable[[], Totals]) -> MetricRegistry:
     """Return a registry of JobSets' activities and their durations.
 
     Args:
-        totals: returns the totals by activity; called at each scrape.
+        totals: returns the totals by owner and activity; called at each scrape.
     """
     registry = MetricRegistry()
     registry.register(_Activities(totals))
@@ -353,9 +362,9 @@ def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
     _in_place_phase.labels(phase).observe(seconds)
 
 
-def in_place_time_spent(use: str, seconds: float) -> None:
+def in_place_time_spent(use: str, seconds: float, owner: Owner) -> None:
     """Record the seconds of one use of time in a completed run, or the restart after it."""
-    _in_place_run_seconds.labels(use).inc(seconds)
+    _in_place_run_seconds.inc(owner, use, seconds)
 
 
 def in_place_spares(ready: int, exhausted: int, missing: int) -> None:

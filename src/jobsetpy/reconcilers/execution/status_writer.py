@@ -21,6 +21,7 @@ from jobsetpy.api.meta import version_number
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.definition import Definition
+from jobsetpy.reconcilers.execution.owners import OWNERS
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history, time_spent
 from jobsetpy.reconcilers.rules.history import Over
@@ -290,4 +291,5 @@ def _count_cost(jobset: JobSet, over: Over, took_s: float) -> None:
         seconds += took_s
     ready = record.outcome == history.COMPLETED
     pods = history.pods_of_restart(jobset, record)
-    execution_metrics.restart_over(kind, seconds, pods, phases if ready else None)
+    owner = OWNERS.of(jobset.metadata)
+    execution_metrics.restart_over(kind, seconds, pods, phases if ready else None, owner)

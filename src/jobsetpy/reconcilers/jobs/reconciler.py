@@ -24,6 +24,7 @@ from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import CHILD_SELECTOR, SharedCaches
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
+from jobsetpy.reconcilers.execution.owners import OWNERS
 from jobsetpy.reconcilers.execution.parallel import raise_failures
 from jobsetpy.reconcilers.execution.status_writer import StatusWriter, moment
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
@@ -38,7 +39,7 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Total
+from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Totals
 
 WORKERS: Final = 8
 """Maximum number of concurrent reconciles."""
@@ -175,7 +176,7 @@ class JobsReconciler:
             missing=frozenset() if settings.definition is None else settings.definition.missing,
         )
 
-    def activity_totals(self) -> Mapping[str, Total]:
+    def activity_totals(self) -> Totals:
         """Return the number and total time of each activity of JobSets so far."""
         return self._times.totals(self._clock.monotonic())
 
@@ -189,8 +190,8 @@ class JobsReconciler:
 
     async def _execute(self, observed: ObservedJobSet, plan: p.JobsPlan) -> None:
         before = self._memory.of(observed.key)
-        self._remember(observed.key, plan)
         jobset = observed.jobset
+        self._remember(observed.key, plan, jobset)
         if jobset is None:
             return
         if plan.confirm and not await self._is_still(jobset, before):
@@ -238,7 +239,7 @@ class JobsReconciler:
         made = [action.name for action in plan.actions if isinstance(action, p.CREATIONS)]
         self._memory.keep(key, attrs.evolve(memory, children=memory.children.difference(made)))
 
-    def _remember(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
+    def _remember(self, key: rt.ObjectKey, plan: p.JobsPlan, jobset: JobSet | None) -> None:
         """Keep the plan's memory, with the pause that follows from its planning time."""
         memory = plan.memory
         if memory is not None and plan.begun is not None:
@@ -250,8 +251,9 @@ class JobsReconciler:
             self._status.forget(key)
             execution_metrics.forget_jobset(key.namespace, key.name)
             self._times.note(key, "", 0, self._clock.monotonic())
-        if plan.activity is not None:
-            self._times.note(key, plan.activity, plan.pods, self._clock.monotonic())
+        if plan.activity is not None and jobset is not None:
+            owner = OWNERS.of(jobset.metadata) if plan.activity else ()
+            self._times.note(key, plan.activity, plan.pods, self._clock.monotonic(), owner)
         self._memory.keep(key, memory)
 
 

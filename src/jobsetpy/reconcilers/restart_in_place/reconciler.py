@@ -24,6 +24,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import REPORTERS, SharedCaches, job_of, pods_of_job
 from jobsetpy.reconcilers.execution.memory import Memories
+from jobsetpy.reconcilers.execution.owners import OWNERS
 from jobsetpy.reconcilers.execution.status_writer import (
     StatusWriter,
     decide_again_on_conflict,
@@ -38,6 +39,7 @@ from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.reconcilers.rules.time_accounting import Owner
 
 _NOTHING: Final = EpochState()
 
@@ -174,7 +176,7 @@ class RestartInPlaceReconciler:
                 return
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
-            _count(plan.measured, done)
+            _count(plan.measured, done, OWNERS.of(jobset.metadata))
             if any(event.reason == keys.NODE_SUSPECT_REASON for event in plan.status.events):
                 execution_metrics.node_suspected()
             plan = plan.stored(done)
@@ -238,7 +240,7 @@ def _count_begun(restart: Restart) -> None:
         execution_metrics.in_place_restart_began(cause.kind.value, code)
 
 
-def _count(measured: Measured, now: float) -> None:
+def _count(measured: Measured, now: float, owner: Owner) -> None:
     """Update metrics for a stored write."""
     begun, ended, run = measured.begun, measured.ended, measured.run
     if begun is not None and begun.charge.is_in_place_restart:
@@ -259,7 +261,7 @@ def _count(measured: Measured, now: float) -> None:
     if run.first_step_s is not None:
         execution_metrics.in_place_first_step(run.first_step_s)
     for use, seconds in run.spent.items():
-        execution_metrics.in_place_time_spent(use, seconds)
+        execution_metrics.in_place_time_spent(use, seconds, owner)
 
 
 def setup(manager: rt.Manager, settings: RestartInPlaceSettings | None = None) -> rt.Controller:

@@ -90,18 +90,24 @@ class Total:
     jobsets: int = 0
 
 
+Owner = tuple[str, ...]
+"""Values of labels that name the owner of a JobSet; () if there are none."""
+Totals = Mapping[tuple[Owner, str], Total]
+"""Totals by owner and activity."""
+
+
 class ActivityTimes:
-    """Sums of JobSets' time by activity; times are seconds on a monotonic clock."""
+    """Sums of JobSets' time by owner and activity; times are seconds on a monotonic clock."""
 
     __slots__ = ("_of", "_sums")
 
     def __init__(self) -> None:
-        self._of: dict[ObjectKey, tuple[str, int]] = {}
-        self._sums = {name: _Sum() for name in ACTIVITIES}
+        self._of: dict[ObjectKey, tuple[tuple[Owner, str], int]] = {}
+        self._sums: dict[tuple[Owner, str], _Sum] = {}
 
-    def note(self, key: ObjectKey, does: str, pods: int, now: float) -> None:
-        """Set the current activity and pods of a JobSet; "" if it has ended. O(1)."""
-        new = (does, pods) if does else None
+    def note(self, key: ObjectKey, does: str, pods: int, now: float, owner: Owner = ()) -> None:
+        """Set the current activity, pods and owner of a JobSet; "" if it has ended. O(1)."""
+        new = ((owner, does), pods) if does else None
         old = self._of.get(key)
         if old == new:
             return
@@ -110,10 +116,10 @@ class ActivityTimes:
             self._sums[old[0]].change(-1, -old[1], now)
         if new is not None:
             self._of[key] = new
-            self._sums[does].change(1, pods, now)
+            self._sums.setdefault(new[0], _Sum()).change(1, pods, now)
 
-    def totals(self, now: float) -> Mapping[str, Total]:
-        """Return the totals of each activity so far."""
+    def totals(self, now: float) -> Totals:
+        """Return the totals so far."""
         return {name: each.total(now) for name, each in self._sums.items()}
 
 

@@ -14,7 +14,14 @@ import pytest
 from jobsetpy.app import main, wiring
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config import flags as f
-from jobsetpy.app.config.settings import COSCHEDULER, MANAGER, REMOVED, SETTINGS, Configuration
+from jobsetpy.app.config.settings import (
+    BY_PATH,
+    COSCHEDULER,
+    MANAGER,
+    REMOVED,
+    SETTINGS,
+    Configuration,
+)
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
@@ -41,6 +48,7 @@ VALUES = {
     "shards.count": "3",
     "metrics.bindAddress": '":9999"',
     "metrics.certDir": "/certs",
+    "observability.labels": "[queue]",
     "health.healthProbeBindAddress": '":9998"',
     "health.readinessEndpointName": "/ready",
     "health.livenessEndpointName": "/live",
@@ -151,10 +159,18 @@ def reached(tmp_path, values):
             [cipher["name"] for cipher in tls.policy.new_context().get_ciphers()],
             str(getattr(tls.source, "folder", "")),
         ),
+        "owners": made["observability.labels"],
         "backend": made.make(SchedulerFields),
         "restarts": made.make(RestartBackoff),
         "coscheduler": wiring.coscheduler_settings(read(COSCHEDULER)),
     }
+
+
+@pytest.mark.parametrize("words", [("namespace", "pod"), ("queue", "queue")])
+def test_label_of_metrics_is_refused_when_it_is_unknown_or_given_twice(words):
+    """The text names the word and what would be right."""
+    (problem,) = BY_PATH["observability.labels"].check(words)
+    assert problem == f"{words[1]!r}: expected namespace and queue, each at most once"
 
 
 def test_the_table_is_complete():

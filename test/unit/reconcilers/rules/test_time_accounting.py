@@ -68,13 +68,13 @@ class TestTimes:
         times.note(a, "running", 4, 100.0)
         times.note(b, "running", 2, 110.0)
         times.note(b, "running", 2, 111.0)
-        assert times.totals(115.0)["running"] == Total(10.0 + 2 * 5.0, 40.0 + 6 * 5.0, 2)
+        assert times.totals(115.0)[(), "running"] == Total(10.0 + 2 * 5.0, 40.0 + 6 * 5.0, 2)
         times.note(a, "restarting", 4, 120.0)
         times.note(b, "", 0, 120.0)
 
         totals = times.totals(130.0)
-        assert totals["running"] == Total(30.0, 100.0, 0)
-        assert totals["restarting"] == Total(10.0, 40.0, 1)
+        assert totals[(), "running"] == Total(30.0, 100.0, 0)
+        assert totals[(), "restarting"] == Total(10.0, 40.0, 1)
 
     def test_resized_jobset_counts_with_its_new_pods(self):
         """From the time of the change."""
@@ -82,14 +82,14 @@ class TestTimes:
         times.note(a, "running", 4, 0.0)
         times.note(a, "running", 8, 10.0)
 
-        assert times.totals(20.0)["running"] == Total(20.0, 120.0, 1)
+        assert times.totals(20.0)[(), "running"] == Total(20.0, 120.0, 1)
 
     def test_unknown_jobset_can_be_removed(self):
         """It changes no sum."""
         times = ActivityTimes()
         times.note(ObjectKey("n", "a"), "", 0, 5.0)
 
-        assert set(times.totals(10.0).values()) == {Total()}
+        assert times.totals(10.0) == {}
 
 
 class TestActivityOfPlans:
