@@ -353,8 +353,11 @@ def to_yaml(documents: Sequence[dict[str, Any]]) -> str:
     return text
 
 
-def make_chart(commit: Commit, _options: Options, out: Path) -> None:
-    """Package the Helm chart; its file name differs from that of the source archive."""
+def make_chart(commit: Commit, options: Options, out: Path) -> None:
+    """Package the Helm chart with the release's registry.
+
+    Its file name differs from that of the source archive.
+    """
     folder = commit.tree / "charts" / project.PACKAGE
     if not folder.exists():
         return
@@ -377,6 +380,9 @@ def make_chart(commit: Commit, _options: Options, out: Path) -> None:
         ignored = any(fnmatch(part, pattern) for part in below.parts for pattern in patterns)
         if path.is_file() and not ignored:
             entries[f"{chart['name']}/{below.as_posix()}"] = path.read_bytes()
+    values = f"{chart['name']}/values.yaml"
+    registry = f'registry: "{options.prefix.rstrip("/")}"'.encode()
+    entries[values] = entries[values].replace(b'registry: ""', registry, 1)  # that of image
     _write(out / f"{chart['name']}-chart-{chart['version']}.tgz", packed(entries, commit.created))
 
 

@@ -107,7 +107,10 @@ def test_a_release_is_complete(made):
         "RELEASE-NOTES.md",
         *release.MANIFESTS,
     } <= names
-    assert (f"jobsetpy-chart-{VERSION}.tgz" in names) is (ROOT / "charts/jobsetpy").exists()
+    with tarfile.open(made / f"jobsetpy-chart-{VERSION}.tgz") as chart:
+        values = yaml.load(chart.extractfile("jobsetpy/values.yaml"), LOADER)
+    assert values["image"]["registry"] == "registry.example/team"
+    assert values["agent"]["image"]["registry"] == ""  # that of the manager
     notes = (made / "RELEASE-NOTES.md").read_text()
     assert notes.startswith(f"# jobsetpy {VERSION}\n\n### ")
     assert "\n## " not in notes
