@@ -222,10 +222,9 @@ def test_the_wheel_has_types(python, tmp_path):
     mypy = (sys.executable, "-m", "mypy", "--config-file=", "--strict", "--no-pretty")
     words = ("--no-error-summary", "--python-executable", python, "--cache-dir", tmp_path / "cache")
     done = run(*mypy, *words, "good.py", "bad.py", timeout_s=240, cwd=tmp_path)
-    lines = [
-        line for line in (done.stdout + done.stderr).splitlines() if "defined here" not in line
-    ]
-    assert [line.partition(": ")[0] for line in lines] == [f"bad.py:{at}" for at in range(5, 9)]
+    lines = (done.stdout + done.stderr).splitlines()
+    places = dict.fromkeys(line.partition(": ")[0] for line in lines)
+    assert list(places) == [f"bad.py:{at}" for at in range(5, 9)]
     assert '"no_such_method"' in lines[0]
     assert "Result" in lines[1]
     assert 'Extra key "replcas" for TypedDict "DeploymentSpec"' in lines[2]
