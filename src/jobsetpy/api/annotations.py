@@ -526,6 +526,8 @@ RESTART_CAUSE_ANNOTATION: Final = _written(
 PROGRESS_ANNOTATION: Final = _written("progress", "last step that the worker reported")
 FIRST_PROGRESS_ANNOTATION: Final = _written(
     "first-progress", "first step of the run, and the seconds until then")
+PACE_ANNOTATION: Final = _written(
+    "pace", "step and steps per second, once a minute, of the first pod of a ReplicatedJob")
 SLOW_PATCH_ANNOTATION: Final = _written(
     "slow-patch", "seconds that a patch took, while the agent waits for a slow API server")
 ATTEMPT_ANNOTATION: Final = _written(

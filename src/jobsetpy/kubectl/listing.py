@@ -13,7 +13,7 @@ from jobsetpy.api import keys
 from jobsetpy.errors import ApiError
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.cluster import JOBSETS, Cluster
-from jobsetpy.kubectl.objects import annotations_of, describe
+from jobsetpy.kubectl.objects import IDLE, annotations_of, describe
 
 COLUMNS: Final = (
     *("NAMESPACE", "NAME", "STATE", "EPOCH", "STEP", "STEPS/S", "RESTARTS", "RUNNING", "AGE"),
@@ -73,7 +73,10 @@ def entry(jobset: Json, notes: Sequence[Json], now: datetime) -> dict[str, Any]:
     """
     found, status = describe(jobset, (), ()), jobset.get("status") or {}
     history = status.get("restartHistory") or ()
-    steps = [int(text) for each in notes if (text := _progress(each)).isdecimal()]
+    if found["state"] in IDLE:  # a pace is left over of a worker that has ended
+        notes = [{key: each[key] for key in each if key != keys.PACE_ANNOTATION} for each in notes]
+    texts = [text for each in notes for text in (_progress(each), _pace(each)[0])]
+    steps = [int(text) for text in texts if text.isdecimal()]
     highest = (status.get("inPlaceRestart") or {}).get("highestStep")
     counts = found["restarts"]
     return {
@@ -107,7 +110,9 @@ def running_share(jobset: Json, now: datetime) -> float | None:
 
 
 def _rate(history: Sequence[Json], notes: Json) -> float:
-    """Return steps per second of the run before the last restart, as its pod reported; or 0."""
+    """Return steps per second now, or of the run before the last restart, as its pod reported."""
+    if live := _pace(notes)[1]:
+        return float(live)
     first = _FIRST.fullmatch(str(notes.get(keys.FIRST_PROGRESS_ANNOTATION) or ""))
     last = _progress(notes)
     if first is None or not last.isdecimal() or len(history) < 2:
@@ -119,6 +124,12 @@ def _rate(history: Sequence[Json], notes: Json) -> float:
         return 0.0
     ran = (ended - began - timedelta(milliseconds=length)).total_seconds() - float(first[2])
     return max(0.0, (int(last) - int(first[1])) / ran) if ran > 0 else 0.0
+
+
+def _pace(notes: Json) -> tuple[str, str]:
+    """Return the step and the steps per second of the last minute; "" if they are not known."""
+    found = _FIRST.fullmatch(str(notes.get(keys.PACE_ANNOTATION) or ""))
+    return (found[1], found[2]) if found else ("", "")
 
 
 def _progress(notes: Json) -> str:

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.cluster
 EPOCH = "jobset.sigs.k8s.io/epoch"
 PROGRESS = "jobset.sigs.k8s.io/progress"
 FIRST = "jobset.sigs.k8s.io/first-progress"
+PACE = "jobset.sigs.k8s.io/pace"
 CAUSE = "jobset.sigs.k8s.io/in-place-restart-cause"
 STATE = "jobset.sigs.k8s.io/in-place-restart-state"
 LOG_REPORT = "jobset.sigs.k8s.io/in-place-restart-log-report"
@@ -157,6 +158,7 @@ REFUSED = {
     },
     "log report": (annotations(**{LOG_REPORT: "a\nb"}), "must be the name of a rule"),
     "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
+    "pace": (annotations(**{PACE: "41"}), "must be a step and steps per second"),
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
         for value in (
@@ -189,6 +191,7 @@ def test_change_of_the_own_pod_is_refused(pods, token, patch, text):
 def test_report_of_the_worker_is_stored_with_the_epoch(pods, token, cause, progress):
     """Its end and its progress are reported in one patch."""
     report = {EPOCH: "1", CAUSE: cause, PROGRESS: progress, FIRST: progress and "41 3.250"}
+    report[PACE] = progress and "41 0.250"
     answer = pods.patch("own", annotations(**report), token=token, dryRun="All")
 
     kept = {key: text for key, text in report.items() if text is not None}

@@ -115,7 +115,7 @@ async def test_wait_shows_progress_and_exits_with_the_outcome(kubectl, monkeypat
 
 
 def test_listed_jobset_has_its_rate_and_share():
-    """The rate is that of the run between the last two restarts; the share, since the creation."""
+    """The rate is live, or that of the run between the last restarts; the share, since creation."""
     record = {"kind": "InPlace", "outcome": "Completed", "detectionMillis": 1000}
     jobset = jobset_json(
         replicated_job("w", 1), failurePolicy={"restartStrategy": "InPlaceRestart"}
@@ -136,6 +136,8 @@ def test_listed_jobset_has_its_rate_and_share():
         "epoch": 3, "step": 110, "stepsPerSecond": 5.0, "restarts": 2,
     }  # fmt: skip
     assert found["running"] == pytest.approx(1 - 2 / 3600)
+    live = listing.entry(jobset, [notes | {keys.PACE_ANNOTATION: "140 0.250"}], NOW)
+    assert (live["step"], live["stepsPerSecond"]) == (140, 0.25)
 
 
 def test_list_shows_all_jobsets(run, kubectl):

@@ -9,6 +9,7 @@ import msgspec
 
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.supervisor.part import Part, Services
+from jobsetpy.agent.supervisor.progress import pace
 from jobsetpy.agent.supervisor.worker.settings import worker_environs
 from jobsetpy.agent.supervisor.worker.starter import Starter
 
@@ -89,6 +90,8 @@ def _features(
 ) -> list[Part]:
     parts: list[Part] = []
     given = services.environ
+    if pace.is_first(services.settings.pod_name):
+        parts.append(pace.Pace(services.progress, services.log, services.reporter.tell))
     if given.get("PROGRESS_PATTERN") or given.get("LOG_RULES"):
         from jobsetpy.agent.supervisor.output import part as output
 

@@ -364,6 +364,18 @@ class Progress:
         self.steps.note(step, section)
         self._note_first()
 
+    @property
+    def is_off_without_steps(self) -> bool:
+        """Return True if hangs are to be detected, but none is before the first progress."""
+        return self._rules.watches and not self._rules.first_s
+
+    def report_now(self) -> str | None:
+        """Return the value of the pod's annotation while the worker runs."""
+        # Where the file is looked at for hangs, a change that is read here would not count there.
+        if self._usable and not (self._rules.watches or self._rules.paced):
+            self._changed()
+        return self.steps.report
+
     def stop(self) -> None:
         """Stop the detection of hangs: the worker stops, or has ended."""
         self._poll.cancel()
