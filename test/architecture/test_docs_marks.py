@@ -10,7 +10,7 @@ def page(tmp_path, text):
     return tuple(docs_kit._blocks(path, text.splitlines()))
 
 
-@pytest.mark.parametrize("path", docs_kit.PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*docs_kit.PAGES, docs_kit.README], ids=lambda path: path.stem)
 def test_every_command_is_marked(path):
     """A command cannot be added without a decision about where it is run."""
     docs_kit.read(path)

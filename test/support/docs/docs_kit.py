@@ -25,6 +25,7 @@ from support import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = (*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/tutorial/first-jobset.md")
+README = ROOT / "README.md"
 PLACES = ("shell", "cluster", "node", "fresh")
 COPIED = ("config", "examples", "charts", "docs", "pyproject.toml", "README.md")
 PAGE_TIMEOUT_S = 240.0
