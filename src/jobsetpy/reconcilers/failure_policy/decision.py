@@ -22,6 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
+from jobsetpy.api.meta import condition_true
 from jobsetpy.reconcilers.failure_policy import actions as act
 from jobsetpy.reconcilers.failure_policy.patterns import found, patterns_problems
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -447,7 +448,9 @@ def _numbers(
 
 def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None:
     """Add the counted restart to the history."""
-    at = failed_at(match.job)
+    # A Job decides to fail first, and has failed once all of its pods have ended.
+    decided = condition_true(match.job.status.conditions, "FailureTarget")
+    at = (decided and decided.last_transition_time) or failed_at(match.job)
     draft.record(
         history.jobs_restarted(
             kind,

@@ -10,6 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.rules import history
 from support.jobsets import decoded, jobset_json, replicated_job
 from support.model_kit import begin, rule, settle
@@ -149,6 +150,22 @@ class TestRestartsOfJobs:
         assert begun.cause == RestartCause(reason="BackoffLimitExceeded", job=B[1], message=message)
         assert ended.outcome == "Completed"
         assert ended.gathering_millis == 30_000
+
+    def test_recreation_counts_from_the_decision_to_fail(self):
+        """It includes the time in which the last pods of the failed Job end."""
+        cluster = started()
+        began = cluster.clock.replace(microsecond=0)
+        cluster.clock = began + timedelta(seconds=20)
+        conditions = [
+            {"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "",
+             "lastTransitionTime": seconds_text(at)}
+            for kind, at in (("FailureTarget", began), ("Failed", cluster.clock))
+        ]  # fmt: skip
+        cluster.set_status(A, active=0, ready=0, conditions=conditions)
+        cluster.reconcile()
+        (one,) = cluster.status.restart_history
+
+        assert (one.began_at, one.detection_millis) == (began, 20_000)
 
     def test_restarts_of_single_jobs_are_one_record_for_each_rule(self):
         """Jobs that fail together do not push others out of the history."""
