@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(
             "error: the program is missing: put it after --, as in -- python train.py"
         )
+    _check_arguments(options)
     body = training(
         options.name, options.image, options.program, nodes=options.nodes, nproc=options.nproc,
         spares=options.spares, gpus=options.gpus, queue=options.queue,
@@ -74,6 +75,23 @@ def _at_least(least: int) -> Any:
         return int(text)
 
     return number
+
+
+def _check_arguments(options: argparse.Namespace) -> None:
+    """Refuse mistakes that errors about the manifest would describe in words of its fields."""
+    from jobsetpy.api.name_rules import dns1035_label, label_value
+
+    checks = (
+        ("NAME", options.name, dns1035_label(options.name)),
+        ("--queue", options.queue, label_value(options.queue)),
+    )
+    for what, value, problems in checks:
+        if problems:
+            raise CommandError(f"error: {what} {value!r}: {problems[0]}")
+    if not options.image.strip():
+        raise CommandError("error: --image is empty: name the image of the workers")
+    if options.spares and not options.nproc:
+        raise CommandError("error: --spares needs --nproc N, the number of processes of each pod")
 
 
 def _check(body: dict[str, Any]) -> None:

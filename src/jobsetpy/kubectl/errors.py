@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobsetpy.errors import ApiError, ConnectFailedError, JobSetPyError, TransportError
 
 EXIT_ERROR = 1
+EXIT_USAGE = 2
 
 
 class CommandError(Exception):

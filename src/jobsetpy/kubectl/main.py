@@ -7,10 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jobsetpy.extras import require
-from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+from jobsetpy.kubectl.errors import EXIT_ERROR, EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
     from jobsetpy.kubectl.kubeconfig import Options
@@ -71,9 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = next((word for word in arguments if word in COMMANDS), "")
     # The program of a training has flags of its own, which are none of ours.
     end = arguments.index("--") if chosen == "create" and "--" in arguments else len(arguments)
-    options = parser(chosen).parse_args(arguments[:end])
-    options.program = arguments[end + 1 :]
     try:
+        if not chosen and arguments:
+            _suggest(arguments[0])
+        options, unknown = parser(chosen).parse_known_args(arguments[:end])
+        if unknown:
+            _refuse(chosen, unknown)
+        options.program = arguments[end + 1 :]
         return _run(options)
     except CommandError as problem:
         print(problem, file=sys.stderr)  # noqa: T201
@@ -83,6 +87,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
         return EXIT_ERROR
+
+
+def _suggest(word: str) -> None:
+    """Refuse a word that is almost a command.
+
+    Raises:
+        CommandError: it is one.
+    """
+    import difflib
+
+    if near := difflib.get_close_matches(word, COMMANDS, 1):
+        raise CommandError(
+            f"error: unknown command {word!r}: did you mean {near[0]!r}?", EXIT_USAGE
+        )
+
+
+def _refuse(chosen: str, unknown: Sequence[str]) -> NoReturn:
+    where = ": the program and its arguments go after --" if chosen == "create" else ""
+    message = f"error: unrecognized arguments: {' '.join(unknown)}{where}"
+    raise CommandError(f"{message}; see kubectl jobset {chosen} --help", EXIT_USAGE)
 
 
 def parser(chosen: str = "") -> argparse.ArgumentParser:

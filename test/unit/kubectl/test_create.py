@@ -69,6 +69,11 @@ def test_dry_run_prints_the_manifest(run):
     [
         (["x", "--image", "r"], "error: the program is missing: put it after --"),
         (["x" * 58, "--image", "r", *PROGRAM], "JobSet name is too long"),
+        (["X_1", "--image", "r", *PROGRAM], "error: NAME 'X_1': a DNS-1035 label must"),
+        (["x", "--image", "", *PROGRAM], "error: --image is empty: name the image"),
+        (["x", "--image", "r", "--queue", "a b", *PROGRAM], "error: --queue 'a b': a valid label"),
+        (["x", "--image", "r", "--spares", "1", *PROGRAM], "error: --spares needs --nproc N"),
+        (["x", "--image", "r", "python"], "python: the program and its arguments go after --"),
         (["x", "--image", "r", "-o", "json", *PROGRAM], ""),
     ],
 )
@@ -76,8 +81,13 @@ def test_invalid_request_is_refused_before_it_is_sent(run, kubectl, words, messa
     """No JobSet is created."""
     code, _, err = run("create", *words)
 
-    assert (code == 1, message in err) == (bool(message), True)
+    assert (code != 0, message in err) == (bool(message), True)
     assert len(kubectl.world.list("jobsets")) == (0 if message else 1)
+
+
+def test_unknown_command_has_a_suggestion(run):
+    """It is the one that is spelt most alike."""
+    assert run("creat", "x") == (2, "", "error: unknown command 'creat': did you mean 'create'?\n")
 
 
 async def test_wait_shows_progress_and_exits_with_the_outcome(kubectl, monkeypatch, capsys):
