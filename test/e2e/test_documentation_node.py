@@ -69,7 +69,9 @@ def test_commands_of_a_page_work_from_a_fresh_clone(page, tmp_path, monkeypatch)
     The README's commands run on its cluster before that ends.
     """
     *first, last = page.at("fresh")
-    stays = last.text.replace("make cluster-down", "kubectl wait pods --all --for=delete")
+    stays = last.text.replace(
+        "make cluster-down", "kubectl wait pods --all --for=delete --timeout=120s"
+    )
     env = docs_kit.plain_environment(tmp_path / "state")
     monkeypatch.setenv("JOBSETPY_STATE_DIR", env["JOBSETPY_STATE_DIR"])
     try:
