@@ -33,7 +33,6 @@ from typing import ClassVar
 import attrs
 import uvloop
 
-from bench import gang_decisions
 from bench.common import ROOT, create_namespace, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api._wire import wire
@@ -58,10 +57,10 @@ from support.coscheduling.gangs import (
 from support.patience import News, eventually
 
 CRD = ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"
-PARTS = ("throughput", "freed", "hopeless", "held", "decisions")
+PARTS = ("throughput", "freed", "hopeless", "held")
 SHAPES = ("10x100", "100x10", "1x1000")
-PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
-WAYS = (PLAIN, EXTENDER, GATED, OPEN)
+PLAIN, EXTENDER, GANGS = "plain", "plain, with the extender", "gangs"
+WAYS = (PLAIN, EXTENDER, GANGS)
 QUICK = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
 LIMIT_S = 120.0
 FOREIGN = "bench.example/not-yet"
@@ -214,7 +213,7 @@ class Bench:
             if way == PLAIN:
                 continue
             ratios = [one / other for one, other in zip(rates, plain, strict=True)]
-            aim = ">= 0.8" if way == OPEN else ""
+            aim = ">= 0.8" if way == GANGS else ""
             self.rows.append(("    to plain, round by round", spread(ratios), aim))
             own = [each.coscheduler_ms for each in every]
             self.rows.append(("    CPU per pod: coscheduler", spread(own, " ms"), ""))
@@ -247,9 +246,9 @@ class Bench:
         self, way: str, groups: int, size: int, process: CoschedulerProcess | None
     ) -> Taken:
         """From the first creation to the last bind; groups come one after the other."""
-        minimum = size if way in {GATED, OPEN} else 0
+        minimum = size if way == GANGS else 0
         bodies = [
-            pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum, gated=way == GATED)
+            pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum)
             for group in range(groups)
             for at in range(size)
         ]
@@ -295,26 +294,20 @@ class Bench:
 
     async def freed(self, rounds: int, size: int = 50) -> None:
         """Measure gangs that alternate on capacity for one and a half of them."""
-        for check in (True, False):
-            took = []
-            async with self.gangs(f"--capacity-check={check}"):
-                turns = [f"f{number}" for number in range((rounds if check else 3) + 1)]
-                await self.fill(turns[0], size)
-                for old, new in itertools.pairwise(turns):
-                    await self.create(new, size)
-                    # The scheduler's own back-off changes the wait: let some of it pass.
-                    await asyncio.sleep(1.0 if check else 4.0)
-                    began = time.monotonic()
-                    await delete_all(self.client, old)
-                    await self.binds.wait(lambda new=new: self.binds.counts(new) == [size], LIMIT_S)
-                    took.append(max(self.binds.of(new)) - began)
-                await self.clear()
-            how = "by capacity" if check else "no check"
-            say(f"freed, {how}: {spread(took, ' s')}")
-            aim = "<= 1 s (median)" if check else ""
-            self.rows.append(
-                (f"capacity freed -> gang of {size} bound, {how}", spread(took, " s"), aim)
-            )
+        took = []
+        async with self.gangs():
+            turns = [f"f{number}" for number in range(rounds + 1)]
+            await self.fill(turns[0], size)
+            for old, new in itertools.pairwise(turns):
+                await self.create(new, size)
+                # The scheduler's own back-off changes the wait: let some of it pass.
+                await asyncio.sleep(4.0)
+                began = time.monotonic()
+                await delete_all(self.client, old)
+                await self.binds.wait(lambda new=new: self.binds.counts(new) == [size], LIMIT_S)
+                took.append(max(self.binds.of(new)) - began)
+            await self.clear()
+        self.rows.append((f"capacity freed -> gang of {size} bound", spread(took, " s"), ""))
 
     async def create(self, group: str, size: int, **pod: object) -> None:
         """Create a group's pods."""
@@ -338,11 +331,11 @@ class Bench:
 
     async def hopeless(self, size: int = 200, seconds: float = 8.0) -> None:
         """Measure the cost, and the time until regular pods are bound meanwhile."""
-        for way in ("none", "by capacity", "no check"):
-            async with self.gangs(f"--capacity-check={way != 'no check'}") as process:
+        for way in ("none", "some"):
+            async with self.gangs() as process:
                 if way != "none":
                     await self.create("never", size)
-                    await asyncio.sleep(10.0 if way == "no check" else 2.0)
+                    await asyncio.sleep(10.0)
                 process.mark()
                 before, asked = self.cpu(), self.asked(process)
                 began = time.monotonic()
@@ -361,7 +354,7 @@ class Bench:
                 scheduler = (self.cpu()["kube-scheduler"] - before["kube-scheduler"]) / spent * 100
                 binds = (self.asked(process) - asked - len(waits)) / spent
                 await self.clear()
-            what = "without one" if way == "none" else f"next to {size} that never fit, {way}"
+            what = "without one" if way == "none" else f"next to {size} that never fit"
             self.rows += [
                 (f"regular pod bound, {what}", spread(waits, " ms", 0), ""),
                 (
@@ -386,7 +379,7 @@ class Bench:
             bodies = [
                 pod_body(f"many-{at}", group="many", minimum=size + 1) for at in range(size + 1)
             ]
-            bodies[-1]["spec"]["schedulingGates"].append({"name": FOREIGN})
+            bodies[-1]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
             began, spent = time.monotonic(), Spent(self, process)
             await create_all(self.client, bodies, at_once=32)
             created_s, created_cpu = time.monotonic() - began, spent.each_ms(size)
@@ -471,17 +464,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--held", type=int, default=3000, help="simultaneous binds; default 3000")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--collector",
-        choices=gang_decisions.COLLECTORS,
-        default="off",
-        help="garbage collector for decisions",
-    )
     options = parser.parse_args()
-    if options.part == ["decisions"]:
-        rows = gang_decisions.measure(options.seed, options.collector)
-        table(f"Decisions about gangs: the longest block, collector: {options.collector}", rows)
-        return
     with TemporaryDirectory(prefix="jobsetpy-bench-") as folder:
         site = ExtenderSite(Path(folder) / "extender")
         with Cluster(

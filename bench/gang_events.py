@@ -1,10 +1,9 @@
 """Cost of one event of the gang scheduler by the number of gangs: function calls, and their ratio.
 
-No cluster. Either ``n`` gangs wait for capacity, or ``n`` are being placed: each has a reservation
-for one pod and no node for another one, so that they compete with each other. Then single events
-are handled, each followed by everything that is due. Calls are counted, since they do not depend on
-the speed of the machine; a ratio near 1 means that the cost does not grow with the number of gangs.
-After growth of capacity all waiting gangs are checked again, so that is divided by their number.
+No cluster. ``n`` gangs are being placed: each has a reservation for one pod and no node for another
+one, so that they compete with each other. Then single events are handled, each followed by
+everything that is due. Calls are counted, since they do not depend on the speed of the machine; a
+ratio near 1 means that the cost does not grow with the number of gangs.
 
 Usage: ``python -m bench.gang_events [--gangs 100 1000 10000]``
 """
@@ -19,17 +18,12 @@ from itertools import count
 from types import FrameType
 from typing import Any
 
-from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import NodeInfo
-from jobsetpy.coscheduler.gang_scheduler.capacity.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 EVENTS = 20
 """Number of events of each kind; the mean is reported."""
-SMALL = Shape((("cpu", MILLI),), preempts=False)
-LARGE = Shape((("cpu", 1000 * MILLI),), preempts=False)
 
 
 def calls_of(function: Callable[[], object]) -> int:
@@ -49,46 +43,35 @@ def calls_of(function: Callable[[], object]) -> int:
 
 
 class World:
-    """Gang scheduler with gangs that wait, and gangs that are being placed.
+    """Gang scheduler with gangs that are being placed.
 
     Args:
-        waiting: number of gangs that wait.
-        placed: number of gangs that are being placed.
+        placed: their number.
     """
 
-    def __init__(self, waiting: int, placed: int) -> None:
-        self.waiting = waiting
-        self.capacity = Capacity()
-        self.scheduler = GangScheduler(capacity=self.capacity)
+    def __init__(self, placed: int) -> None:
+        self.scheduler = GangScheduler()
         self.now = 0.0
         self.tickets = count(1)
-        self.capacity.node("n0", NodeInfo({"cpu": (placed + 2) * MILLI}))
         self.scheduler.pause()
-        for pod in range(2):
-            for at in range(waiting):
-                self.see(f"w{at}", pod, LARGE, gated=True)
-            for at in range(placed):
-                self.see(f"p{at}", pod, SMALL, gated=False)
+        for at in range(placed):
+            self.see(f"p{at}", 0)
+            self.see(f"p{at}", 1)
         self.scheduler.resume(self.now)
         for at in range(placed):
             self.hold(f"p{at}", 0)
-        self.calls_of_quiet_queue = calls_of(self.scheduler.queue_is_empty)
         for at in range(placed):
             self.scheduler.unschedulable(f"p{at}-1", self.now)
         self.settle()
 
-    def see(self, gang: str, pod: int, shape: Shape, *, gated: bool, minimum: int = 2) -> None:
+    def see(self, gang: str, pod: int) -> None:
         """Show a pod to the gang scheduler, new or changed."""
         key, uid = PodGroupKey("bench", gang), f"{gang}-{pod}"
-        self.capacity.pod(uid, shape, node="", group=key)
-        member = Member(created=float(gang[1:]), min_available=minimum)
-        self.scheduler.seen(
-            SeenPod(group=key, name=uid, uid=uid, member=member, gated=gated), self.now
-        )
+        member = Member(created=float(gang[1:]), min_available=2)
+        self.scheduler.seen(SeenPod(group=key, name=uid, uid=uid, member=member), self.now)
 
     def hold(self, gang: str, pod: int) -> None:
         """Have the scheduler ask for the bind of a pod."""
-        self.capacity.reserve(f"{gang}-{pod}", "n0")
         self.scheduler.bind_asked(next(self.tickets), f"{gang}-{pod}", self.now)
 
     def settle(self) -> None:
@@ -109,31 +92,13 @@ class World:
     def costs(self) -> dict[str, float]:
         """Return the costs by kind of event."""
         scheduler = self.scheduler
-
-        def wait(name: str, minimum: int) -> None:
-            self.see(name, 0, LARGE, gated=True, minimum=minimum)
-
-        if self.waiting:
-            costs = {
-                "waiting: a pod changes": self.cost(lambda at: wait(f"w{at}", 1)),
-                "waiting: a new gang": self.cost(lambda at: wait(f"w{10**6 + at}", 1)),
-                "waiting: a pod is gone": self.cost(
-                    lambda at: scheduler.gone(f"w{at}-1", self.now)
-                ),
-            }
-            grew = self.cost(lambda _: scheduler.capacity_grew(self.now))
-            return {**costs, "waiting: capacity grew, per gang": grew / self.waiting}
         return {
-            "placing: no node": self.cost(lambda at: scheduler.unschedulable(f"p{at}-1", self.now)),
-            "placing: bind request": self.cost(lambda at: self.hold(f"p{at}", 0)),
-            "placing: request lost": self.cost(
-                lambda at: scheduler.bind_cancelled(at + 1, self.now)
-            ),
-            "placing: a pod is gone": self.cost(
-                lambda at: scheduler.gone(f"p{at + EVENTS}-0", self.now)
-            ),
-            "placing: capacity grew": self.cost(lambda _: scheduler.capacity_grew(self.now)),
-            "placing: is the queue empty?": self.calls_of_quiet_queue,
+            "a new gang": self.cost(lambda at: self.see(f"p{10**6 + at}", 0)),
+            "a pod changes": self.cost(lambda at: self.see(f"p{at}", 1)),
+            "no node": self.cost(lambda at: scheduler.unschedulable(f"p{at}-1", self.now)),
+            "bind request": self.cost(lambda at: self.hold(f"p{at}", 0)),
+            "request lost": self.cost(lambda at: scheduler.bind_cancelled(at + 1, self.now)),
+            "a pod is gone": self.cost(lambda at: scheduler.gone(f"p{at + EVENTS}-0", self.now)),
         }
 
 
@@ -142,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gangs", type=int, nargs="+", default=[100, 1000, 10_000])
     numbers = parser.parse_args().gangs
-    table = [World(n, 0).costs() | World(0, n).costs() for n in numbers]
+    table = [World(n).costs() for n in numbers]
     print(f"{'calls per event':32}", *(f"{number:>9}" for number in numbers), "   ratio")
     for what in table[0]:
         row = [costs[what] for costs in table]

@@ -118,7 +118,6 @@ ROLES = (
             "jobsetpy.coscheduler.*",
             "jobsetpy.controller.*",
             "jobsetpy.manager._access",
-            "jobsetpy.reconcilers.coscheduling.pod_writer",
         ),
         without=frozenset({"secrets", "leases"}),
     ),

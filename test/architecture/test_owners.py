@@ -12,12 +12,7 @@ ROOT = Path(__file__).parents[2] / "src" / "jobsetpy"
 GANGS = ROOT / "coscheduler" / "gang_scheduler"
 EPOCHS = ROOT / "reconcilers" / "restart_in_place"
 
-GANG_RECORDS = {
-    "held": "holding.py",
-    "served": "order/reservations.py",
-    "gates": "ungating.py",
-    "tabled": "table.py",
-}
+GANG_RECORDS = {"held": "holding.py"}
 EPOCH_PARTS = {
     "Waiting": "steps/waiting.py",
     "RunSoFar": "history/measure.py",

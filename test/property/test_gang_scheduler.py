@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 
 import attrs
@@ -12,11 +11,9 @@ from hypothesis import strategies as st
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
-    Limits,
     PodState,
     Refuse,
     SeenPod,
-    Ungate,
 )
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
@@ -26,8 +23,8 @@ RUNNING = {PodState.BINDING, PodState.BOUND}
 class World:
     """Some capacity, a scheduler that takes pods one by one, and the execution of actions."""
 
-    def __init__(self, capacity, groups, *, limits=None, gated=True):
-        self.planner = GangScheduler(limits or Limits())
+    def __init__(self, capacity, groups):
+        self.planner = GangScheduler()
         self.capacity = capacity
         self.now = 0.0
         self.pods = {}  # uid → SeenPod
@@ -37,24 +34,18 @@ class World:
         self.reserved = set()
         self.tickets = {}
         self.next_ticket = 0
-        self.lifted_order = []
         self.bind_fails = set()
-        self.gated = gated
-        self.silent = False  # messages of the scheduler are lost
         for at, (size, minimum) in enumerate(groups):
             self.minimum[f"g{at}"] = minimum
             for index in range(size):
                 self.add(f"g{at}", f"g{at}-{index}", created=float(at))
 
     def add(self, group, uid, *, created=0.0):
-        """Create a pod, behind its gate if pods have gates."""
+        """Create a pod."""
         member = Member(created=created, min_available=self.minimum[group])
-        pod = SeenPod(
-            group=PodGroupKey("ns", group), name=uid, uid=uid, member=member, gated=self.gated
-        )
+        pod = SeenPod(group=PodGroupKey("ns", group), name=uid, uid=uid, member=member)
         self.pods[uid] = pod
-        if not self.gated:
-            self.queue.append(uid)
+        self.queue.append(uid)
         self.act(self.planner.seen(pod, self.now))
 
     def delete(self, uid):
@@ -73,9 +64,6 @@ class World:
         """Execute the actions of the gang scheduler."""
         for action in actions:
             match action:
-                case Ungate():
-                    self.lifted_order.append(action.group.name)
-                    self.queue.append(action.uid)
                 case Bind():
                     assert self.tickets.pop(action.uid) == action.ticket
                     ok = action.uid not in self.bind_fails
@@ -104,8 +92,7 @@ class World:
             self.act(self.planner.bind_asked(self.next_ticket, uid, self.now))
         else:
             self.retry[uid] = self.now + 2
-            if not self.silent:
-                self.act(self.planner.unschedulable(uid, self.now))
+            self.act(self.planner.unschedulable(uid, self.now))
 
     def restart(self):
         """End the process while it holds requests, and start another one that reads the pods."""
@@ -117,8 +104,7 @@ class World:
         self.planner = GangScheduler()
         for uid, pod in self.pods.items():
             member = attrs.evolve(pod.member, bound=states[uid] in RUNNING)
-            gated = states[uid] is PodState.GATED
-            self.act(self.planner.seen(attrs.evolve(pod, member=member, gated=gated), self.now))
+            self.act(self.planner.seen(attrs.evolve(pod, member=member), self.now))
 
     def pass_time(self, seconds):
         """Advance the time; pods return to the scheduler's queue."""
@@ -172,10 +158,10 @@ groups = st.lists(
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 12), groups, st.booleans(), st.data())
-def test_gang_is_bound_completely_or_not_at_all(capacity, sizes, gated, data):
-    """At any moment, with any schedule, with gates and without."""
-    world = World(capacity, sizes, gated=gated)
+@given(st.integers(0, 12), groups, st.data())
+def test_gang_is_bound_completely_or_not_at_all(capacity, sizes, data):
+    """At any moment, with any schedule."""
+    world = World(capacity, sizes)
     for _ in range(30):
         for _ in range(data.draw(st.integers(0, 6))):
             world.schedule_one()
@@ -186,21 +172,12 @@ def test_gang_is_bound_completely_or_not_at_all(capacity, sizes, gated, data):
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 12), groups, st.booleans())
-def test_gangs_that_fit_are_bound(capacity, sizes, gated):
+@given(st.integers(1, 12), groups)
+def test_gangs_that_fit_are_bound(capacity, sizes):
     """There is no deadlock: no gang is left that fits the capacity that is left."""
-    world = World(capacity, sizes, gated=gated)
+    world = World(capacity, sizes)
     world.run(120)
     world.check_bound()
-
-
-@settings(max_examples=40)
-@given(groups)
-def test_pods_of_a_gang_are_ungated_in_a_row(sizes):
-    """The oldest gang is first."""
-    world = World(100, sizes)
-    world.run(30)
-    assert world.lifted_order == [f"g{at}" for at, (size, _) in enumerate(sizes) for _ in range(size)]  # fmt: skip
 
 
 @settings(max_examples=40)
@@ -244,16 +221,6 @@ def test_restart_at_any_moment_binds_no_gang_in_part(capacity, sizes, data):
     world.check_bound()
 
 
-@settings(max_examples=40)
-@given(st.integers(1, 12), groups)
-def test_gangs_are_bound_without_messages_of_the_scheduler(capacity, sizes):
-    """Timeouts and turns are enough if unschedulable pods are not reported, though slower."""
-    world = World(capacity, sizes)
-    world.silent = True
-    world.run(900)
-    world.check_bound()
-
-
 def test_older_one_of_two_gangs_is_bound_when_only_one_fits():
     """There is capacity for 12 pods and two gangs of 10; no timeout is needed."""
     world = World(12, [(10, 10), (10, 10)])
@@ -266,46 +233,8 @@ def test_older_one_of_two_gangs_is_bound_when_only_one_fits():
 
 
 def test_gangs_that_never_fit_do_not_block_others():
-    """They fill all places, and give them up after a few failures."""
-    world = World(6, [(8, 8)] * 5 + [(2, 2)], limits=Limits(in_flight=2))
+    """They give up what they hold, and back off."""
+    world = World(6, [(8, 8)] * 5 + [(2, 2)])
     world.run(60)
     assert world.running("g5") == 2
     assert [world.running(f"g{at}") for at in range(5)] == [0] * 5
-
-
-class Recorded(World):
-    """World that records all actions, with a scheduler whose parts have another order."""
-
-    def __init__(self, order, *args):
-        self.recorded, self.order = [], order
-        super().__init__(*args)
-
-    def act(self, actions):
-        """Execute and record actions; the first event finds the parts in their order."""
-        parts = self.planner._parts
-        self.planner._parts = tuple(sorted(parts, key=lambda part: self.order[type(part).__name__]))
-        self.recorded += actions
-        super().act(actions)
-
-
-@given(
-    groups=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=2, max_size=4),
-    capacity=st.integers(2, 8),
-    steps=st.lists(st.integers(0, 9), max_size=40),
-)
-def test_order_in_which_parts_review_a_gang_does_not_matter(groups, capacity, steps):
-    """Each writes its own record, so any order leads to the same actions."""
-    names = ("Contention", "Reservations", "Ungating")
-    seen = []
-    for order in itertools.permutations(names):
-        world = Recorded({name: at for at, name in enumerate(order)}, capacity, groups)
-        for step in steps:
-            if step < 7:
-                world.schedule_one()
-            elif step == 7 and world.pods:
-                world.delete(min(world.pods))
-            else:
-                world.now += step
-                world.act(world.planner.tick(world.now))
-        seen.append(world.recorded)
-    assert all(actions == seen[0] for actions in seen)

@@ -154,9 +154,6 @@ subjects:
 {{- if and (eq .Values.coscheduling.admission "webhook") (not .Values.webhook.enable) -}}
 {{- fail "coscheduling.admission: must not be webhook without webhook.enable" -}}
 {{- end -}}
-{{- if and (eq .Values.coscheduling.admission "policy") (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail (printf "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has %s (without a cluster, set --kube-version); use webhook" .Capabilities.KubeVersion.Version) -}}
-{{- end -}}
 {{- if and .Values.prometheus.enable (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
 {{- fail "prometheus.enable: the cluster does not have the kind ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first" -}}
 {{- end -}}

@@ -346,9 +346,7 @@ class PodHandlers:
             limit_ranges=limit_ranges,
         )
         patch = [*mutation.patch, *barrier]
-        empty = self._backend is not None and self._backend.queue_is_empty
-        marks = add_marks(request.object, self._marks, before=patch, queue_is_empty=empty)
-        return Answer(patch=[*patch, *marks])
+        return Answer(patch=[*patch, *add_marks(request.object, self._marks)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Return whether a pod may be created now."""
@@ -356,7 +354,7 @@ class PodHandlers:
             return ALLOWED
         if not isinstance(request.object, Mapping):
             return review.undecodable("the request's object is no Pod")
-        problem = member_problem(request.object) if self._marks.gates else None
+        problem = member_problem(request.object) if self._marks.coscheduled else None
         if problem is not None:
             return review.forbidden(str(problem))
         refusal = pod_placement.refusal(

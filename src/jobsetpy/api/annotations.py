@@ -493,8 +493,8 @@ COSCHEDULING_TIMEOUT_ANNOTATION: Final = _row(
     _whole(1, 840, "a number from 1 to 840"), _GANGS, needs=(COSCHEDULING_ANNOTATION,))
 COSCHEDULING_CAPACITY_ANNOTATION: Final = _row(
     "coscheduling-capacity-check",
-    "`false`: gangs are admitted without free capacity, for autoscalers", _SWITCH, _GANGS,
-    default="true", needs=(COSCHEDULING_ANNOTATION,))
+    "without effect since 0.3.0: gangs are always tried", _SWITCH, _GANGS,
+    needs=(COSCHEDULING_ANNOTATION,))
 GROUP_BARRIER_ANNOTATION: Final = _row(
     "group-scheduling-barrier", "program that holds the pods of a startup group",
     _words('"init-container" or "supervisor"', "init-container", "supervisor"), _GROUPS)

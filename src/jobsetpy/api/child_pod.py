@@ -179,8 +179,8 @@ class ChildPodSpec:
     """The pod's node, and the fields that decide about it under exclusive placement.
 
     In a cached pod, ``node_selector`` contains at most the entry of the exclusive topology, and
-    ``scheduling_gates`` is empty without the gate of exclusive placement: :class:`ChildPod` drops
-    the rest.
+    ``scheduling_gates`` has all gates if one of them is that of exclusive placement, and otherwise
+    only that of gangs: :class:`ChildPod` drops the rest.
     """
 
     node_name: str = ""
@@ -438,4 +438,7 @@ class ChildPod:
         selector = _shared_selector(topology, value) if topology and value is not None else None
         object.__setattr__(spec, "node_selector", selector)
         held = topology is not None and spec.held
-        object.__setattr__(spec, "scheduling_gates", _shared(spec.scheduling_gates) if held else ())
+        gates = spec.scheduling_gates
+        if not held:
+            gates = tuple(each for each in gates if each.name == keys.COSCHEDULING_GATE)
+        object.__setattr__(spec, "scheduling_gates", _shared(gates))

@@ -19,7 +19,7 @@ PATH_PREFIX: Final = "/ext"
 MAX_HELD: Final = 50_000
 """Maximum number of held requests, of some 10 kB each; fewer with a lower limit on open files."""
 CONCURRENT_WRITES: Final = 32
-"""Maximum concurrent writes of binds, and as many of gates."""
+"""Maximum number of concurrent binds."""
 BACKLOG: Final = 4096
 """Maximum number of pending connections: all pods of a gang open one together.
 
@@ -37,7 +37,7 @@ class CoschedulerSettings:
 
     Args:
         bind_address: address of the extender, ``host:port`` or ``:port``; port 0 takes a free one.
-        namespace: namespace of the Secrets, the Service, and the Lease with the queue's state.
+        namespace: namespace of the Secrets, the Service, and the published Lease.
         service_name: name of the Service of the extender, also used for the names of the
             certificate and of the Secrets with the certificates of the coscheduler and of the
             scheduler.
@@ -47,8 +47,6 @@ class CoschedulerSettings:
         client_names: common names of clients that are admitted.
         plain_http: no TLS and no client certificates. For tests on loopback only.
         limits: times and limits of gangs.
-        capacity_check: ungate a gang only when it may fit. Needs all pods and nodes in the cache.
-            Not for clusters where an autoscaler adds nodes: it does not see gated pods.
         scheduler_name: scheduler that calls the extender, if not the default one; managers without
             another setting give it to pods in gangs.
         member_resource: the extender is called only for pods that request the member resource,
@@ -63,7 +61,6 @@ class CoschedulerSettings:
     client_names: tuple[str, ...] = (SCHEDULER_NAME,)
     plain_http: bool = False
     limits: Limits = attrs.field(factory=Limits)
-    capacity_check: bool = True
     scheduler_name: str = ""
     member_resource: bool = False
 

@@ -24,7 +24,7 @@ from jobsetpy.coscheduler._settings import (
     CoschedulerSettings,
 )
 from jobsetpy.coscheduler.engine.engine import Engine
-from jobsetpy.coscheduler.engine.node_slices import CapacityNode
+from jobsetpy.coscheduler.engine.node_slices import NodeSlice
 from jobsetpy.coscheduler.engine.pods import GroupPod
 from jobsetpy.coscheduler.extender.certificates import certificate_manager
 from jobsetpy.coscheduler.extender.open_files import check
@@ -32,7 +32,7 @@ from jobsetpy.coscheduler.extender.server import listening
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.manager import Runnable, ServerRunnable
 from jobsetpy.observability.logging import get_logger
-from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
+from jobsetpy.reconcilers.coscheduling.published import CoschedulerState
 from jobsetpy.serving.certificates import CertificateManager
 from jobsetpy.serving.http import Address, HttpServer
 
@@ -54,11 +54,8 @@ class Coscheduler(Runnable):
     def __init__(self, manager: runtime.Manager, settings: CoschedulerSettings) -> None:
         self._manager = manager
         self._settings = settings
-        check_capacity = settings.capacity_check
-        self._pods = manager.informer(
-            GroupPod, label_selector="" if check_capacity else keys.POD_GROUP_NAME
-        )
-        self._nodes = manager.informer(CapacityNode)
+        self._pods = manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME)
+        self._nodes = manager.informer(NodeSlice)
         self._events = manager.recorder("jobset-coscheduler")
         self._max_held = check(MAX_HELD, CONCURRENT_WRITES, BACKLOG)
         metrics.held_limit(self._max_held)
@@ -91,15 +88,13 @@ class Coscheduler(Runnable):
             max_held=self._max_held,
             ordinary_pods=not settings.member_resource,
             events=self._events,
-            capacity=settings.capacity_check,
         )
         publisher = Publisher(
             self._manager.client,
-            engine,
+            engine.knows,
             settings.namespace,
             clock=self._manager.clock,
-            state=QueueState(
-                waiting=True,
+            state=CoschedulerState(
                 scheduler_name=settings.scheduler_name,
                 member_resource=settings.member_resource,
             ),

@@ -13,16 +13,15 @@ REGISTRY: Final = MetricRegistry()
 _FAST: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
-GROUP_STATES: Final = ("incomplete", "queued", "lifted", "holding", "bound")
-POD_STATES: Final = ("gated", "lifted", "unschedulable", "waiting", "binding", "bound")
-CAUSES: Final = ("unschedulable", "yielded", "timeout", "preempted", "too_small")
+GROUP_STATES: Final = ("incomplete", "pending", "holding", "bound")
+POD_STATES: Final = ("pending", "unschedulable", "waiting", "binding", "bound")
+CAUSES: Final = ("yielded", "timeout", "preempted", "too_small")
 VERBS: Final = ("bind", "preempt")
 
 _groups = REGISTRY.gauge(
     "jobset_coscheduler_groups",
-    "Groups by state: incomplete (fewer pods than needed), queued (behind their gates until it is "
-    "their turn), lifted (ungated: the scheduler looks for nodes), holding (some pods have a node "
-    "reserved), bound",
+    "Groups by state: incomplete (fewer pods than needed), pending (no pod has a node yet), "
+    "holding (some pods have a node reserved), bound",
     "state",
 )
 _pods = REGISTRY.gauge("jobset_coscheduler_pods", "Pods of groups by state", "state")
@@ -33,11 +32,6 @@ held_limit = REGISTRY.gauge(
     "jobset_coscheduler_held_binds_limit",
     "Maximum number of requests that wait at a time, lower with a low limit on open files",
 ).set
-gate_removed = REGISTRY.histogram(
-    "jobset_coscheduler_lift_seconds",
-    "From the decision to remove a pod's gate until the API server has removed it",
-    buckets=_FAST,
-).observe
 _bind_seconds = REGISTRY.histogram(
     "jobset_coscheduler_bind_seconds", "Duration of binds at the API server", buckets=_FAST
 )
@@ -46,8 +40,8 @@ _bind_failures = REGISTRY.counter(
 )
 _rejections = REGISTRY.counter(
     "jobset_coscheduler_group_rejections_total",
-    "Groups whose held binds were refused: unschedulable (a pod found no node), yielded (to an "
-    "older group), timeout, preempted (a pod of higher priority needs the capacity), too_small "
+    "Groups whose held binds were refused: yielded (a pod found no node, and another group has the "
+    "turn), timeout, preempted (a pod of higher priority needs the capacity), too_small "
     "(pods were deleted)",
     "cause",
 )
@@ -59,7 +53,7 @@ _quick_rejects = REGISTRY.counter(
 )
 group_complete = REGISTRY.histogram(
     "jobset_coscheduler_group_bind_seconds",
-    "From a group's first removed gate until it was complete",
+    "From a group's first held bind until it was complete",
     buckets=_LONG,
 ).observe
 group_bound = REGISTRY.histogram(
@@ -80,7 +74,8 @@ client_refused = REGISTRY.counter(
 _preemptions = REGISTRY.counter(
     "jobset_coscheduler_preemptions_total",
     "The scheduler's questions about preemption: allowed, spared (waiting pods were kept from "
-    "deletion, their group gave up its capacity), refused (a group that could not fit anyway)",
+    "deletion, their group gave up its capacity), refused (a group that is too small, or for which "
+    "pods were deleted in vain)",
     "outcome",
 )
 

@@ -135,15 +135,7 @@ def test_chart_installs_upgrades_and_uninstalls(online, kube, space, tmp_path):
     message = online.refused("install", "second", str(CHART), "--namespace", "default")
     assert 'must equal "second"' in message  # one release owns the webhook configurations
 
-    values = EVERYTHING
-    if kube.get(f"{WEBHOOKS}/mutatingadmissionpolicies") is None:  # before Kubernetes 1.36
-        message = online.refused("upgrade", "gangs", str(CHART), *where, values=values)
-        assert (
-            "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has v1."
-            in message
-        )
-        values = {**values, "coscheduling": {**values["coscheduling"], "admission": "webhook"}}
-    online.ok("upgrade", "gangs", str(CHART), *where, values=values)
+    online.ok("upgrade", "gangs", str(CHART), *where, values=EVERYTHING)
     everything = objects_of(online, "gangs", space)
     assert len(everything) > len(installed)
     assert kube.get(secret) is None

@@ -335,18 +335,6 @@ def test_wrong_value_is_refused(offline, values, message):
     assert message in offline.refused("template", "r", str(CHART), values=values)
 
 
-def test_policy_is_refused_when_the_cluster_is_older(offline):
-    """Rendering fails on older releases, with any suffix of the vendor."""
-    words = ("template", "r", str(CHART), "--kube-version")
-    values = {"coscheduling": {"admission": "policy"}}
-    message = offline.refused(*words, "v1.35.4-eks-1", values=values)
-    assert (
-        "coscheduling.admission: policy requires Kubernetes 1.36, but the cluster has v1.35.4"
-        in message
-    )
-    assert "kind: MutatingAdmissionPolicy\n" in offline.ok(*words, "v1.36.0-gke.1", values=values)
-
-
 # -- the schema --------------------------------------------------------------------------------------
 
 

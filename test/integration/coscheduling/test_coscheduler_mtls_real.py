@@ -36,7 +36,6 @@ leaderElection:
   renewDeadline: 4s
   retryPeriod: 500ms
 coscheduler:
-  capacityCheck: false # both gangs are to be tried
   memberResource: true # as in marked-pods: binds of other pods do not come to the coscheduler
 """
 
@@ -151,10 +150,7 @@ class Installation:
         return bodies
 
     async def make_held(self, group):
-        """Create two pods that find nodes and a third of a missing scheduler: binds are held.
-
-        A gate of another controller would keep the whole gang gated.
-        """
+        """Create two pods that find nodes and a third of a missing scheduler: binds are held."""
         bodies = self.members(group, 3)
         bodies[-1]["spec"]["schedulerName"] = "none"
         await self.rig.create(bodies)
@@ -216,7 +212,7 @@ async def _marked_pods(installation):
 
     requests = 'jobset_coscheduler_requests_total{code="200",verb="bind"}'
     before = leader.metric(requests)
-    await rig.create(rig.bodies("plain", 2, gated=False))  # a gang without the marker resource
+    await rig.create(rig.bodies("plain", 2))  # a gang without the marker resource
     await rig.bound("plain")
     assert leader.metric(requests) == before
     await rig.delete("plain")

@@ -100,7 +100,7 @@ async def test_standby_replica_takes_over_held_binds(gangs, tmp_path):
                 await replica.stop()
 
 
-async def test_gang_stays_gated_when_it_has_more_binds_than_files_may_be_open(gangs):
+async def test_gang_waits_when_it_has_more_binds_than_files_may_be_open(gangs):
     """A log line reports it; regular pods are bound, and no error occurs."""
     limited = [sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (264, 264)); os.execvp(sys.argv[1], sys.argv[1:])"]  # fmt: skip
     async with gangs("--permit-timeout=1s", prefix=limited) as rig:

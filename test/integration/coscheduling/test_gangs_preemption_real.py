@@ -47,9 +47,8 @@ async def test_reserved_capacity_is_taken_by_a_pod_of_higher_priority(gangs):
         assert rig.metric(rejected) >= 1
 
 
-@pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated by others"])
-async def test_gang_evicts_no_pod_when_it_cannot_fit(gangs, gated):
-    """Not even pods of lower priority; a gang that fits takes their capacity."""
+async def test_gang_evicts_no_pod_when_it_is_too_small(gangs):
+    """Not even pods of lower priority; a gang with enough pods takes their capacity."""
     async with gangs() as rig:
         await rig.priority(HIGH, 1000)
         await rig.priority(LOW, 1)
@@ -59,10 +58,9 @@ async def test_gang_evicts_no_pod_when_it_cannot_fit(gangs, gated):
         await rig.binds.wait(lambda: rig.binds.counts("low") == [8], LIMIT_S)
         pods = dict(rig.binds.there)
         urgent = {"priorityClassName": HIGH, "cpu": "2"}
-        await rig.create(rig.bodies("large", 5, gated=gated, **urgent))
-        if not gated:
-            series = 'jobset_coscheduler_requests_total{code="200",verb="preempt"}'
-            await eventually(lambda: rig.metric(series) >= 1, LIMIT_S, poll_s=0.1)
+        await rig.create(rig.bodies("large", 5, **urgent)[:4])
+        series = 'jobset_coscheduler_requests_total{code="200",verb="preempt"}'
+        await eventually(lambda: rig.metric(series) >= 1, LIMIT_S, poll_s=0.1)
         await asyncio.sleep(2.0)
         assert pods.items() <= rig.binds.there.items()
         assert rig.binds.counts("large", "low") == [0, 8]

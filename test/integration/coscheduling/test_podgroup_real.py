@@ -4,7 +4,6 @@ One node without a kubelet has capacity for four pods.
 """
 
 import contextlib
-import json
 
 import pytest
 import pytest_asyncio
@@ -24,7 +23,7 @@ from jobsetpy.app.backend import watch_backend
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.rules.features import Features
 from support.cluster import objects
@@ -156,23 +155,6 @@ class Site:
 
         await eventually(there, LIMIT_S, poll_s=0.1)
 
-    async def gates(self, jobset, number):
-        """Wait until it has this number of pods; return the gates of each."""
-
-        async def there():
-            pods = await self.pods(jobset)
-            found = [pod["spec"].get("schedulingGates", []) for pod in pods]
-            return found if len(found) == number else None
-
-        return await eventually(there, LIMIT_S, poll_s=0.1)
-
-    async def gates_of_jobs(self, jobset):
-        """Return the scheduling gates in the templates of its Jobs."""
-        path, selector = "/apis/batch/v1/namespaces/default/jobs", f"{keys.JOBSET_NAME}={jobset}"
-        jobs = (await send(self.client, "GET", path, labelSelector=selector))["items"]
-        templates = (job["spec"]["template"] for job in jobs)
-        return [template["spec"].get("schedulingGates", []) for template in templates]
-
     async def has_condition(self, jobset, *wanted):
         """Wait until a condition has this status and reason."""
         stored = StoredJobSet(self.client, "default", jobset)
@@ -185,16 +167,6 @@ class Site:
         """Delete the Lease by which a coscheduler informs managers."""
         with contextlib.suppress(NotFoundError):
             await self.client.delete(Lease, SYSTEM, keys.COSCHEDULER_LEASE)
-
-    async def has_queue(self, *, waiting):
-        """Wait until the coscheduler has published whether a gang waits."""
-
-        async def published():
-            lease = await self.client.get(Lease, SYSTEM, keys.COSCHEDULER_LEASE)
-            text = lease.metadata.annotations[keys.COSCHEDULER_QUEUE_ANNOTATION]
-            return json.loads(text)["waiting"] is waiting
-
-        await eventually(published, LIMIT_S, poll_s=0.1)
 
     async def minima(self, jobset):
         """Return the minimum of each of its PodGroups, by name."""
@@ -594,8 +566,7 @@ async def test_gang_of_the_coscheduler_starts_without_spares_when_annotated(site
 
 
 async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):
-    """Marked by the manager; ungated and bound by the coscheduler."""
-    gate = {"name": keys.COSCHEDULING_GATE}
+    """Marked by the manager; held and bound by the coscheduler."""
     log = site.folder / "coscheduler.log"
     async with (
         coscheduler_process(site.kubeconfig, log, site.extender, "--leader-elect=false"),
@@ -606,7 +577,7 @@ async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):
         await site.create("narrow", pods=3)
         await site.has_bound("narrow", 3, 3)
         wide = await site.pods("wide")
-        assert [pod["spec"].get("schedulingGates") for pod in wide] == [[gate]] * 6
+        assert [pod["spec"].get("schedulingGates") for pod in wide] == [None] * 6
         requests = wide[0]["spec"]["containers"][0]["resources"]["requests"]
         assert requests == {"cpu": "1", keys.POD_GROUP_MEMBER_RESOURCE: "0"}
         await site.delete("narrow")
@@ -616,7 +587,7 @@ async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):
 
 
 async def test_backend_follows_the_coscheduler(older_site):
-    """With the default backend and the manager's own rights: installed, with a queue, removed."""
+    """With the default backend and the manager's own rights: installed, and removed."""
     await create_namespace(older_site.client, SYSTEM)
     await older_site.remove_lease()
     log = older_site.folder / "coscheduler.log"
@@ -633,72 +604,22 @@ async def test_backend_follows_the_coscheduler(older_site):
             )
             await older_site.delete("alone")
 
-            # No gang waits, so pods have no gates, even if they do not fit. They have the marker,
-            # as the coscheduler has published. It holds their binds.
+            # They have the marker, as the coscheduler has published. It holds their binds.
             await older_site.create("wide", pods=3, replicas=2)
-            assert await older_site.gates("wide", 6) == [[]] * 6
+            await older_site.has_bound("wide", 0, 6)
             pod, *_ = await older_site.pods("wide")
             requests = pod["spec"]["containers"][0]["resources"]["requests"]
             assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "0"
-            await older_site.has_queue(waiting=True)
-
-            async def gated():
-                assert await older_site.bound("wide") == (0, 6)
-                await older_site.create("narrow", pods=2)
-                await older_site.has_bound("narrow", 2, 2)
-                if await older_site.gates_of_jobs("narrow") == [[GATE]]:
-                    return True
-                await older_site.delete("narrow")  # the manager does not know yet that a gang waits
-                return False
-
-            # While one gang waits, the next one has gates. It fits, and does not wait for the first.
-            await eventually(gated, LIMIT_S, poll_s=0.5)
-            assert await older_site.bound("wide") == (0, 6)
             await older_site.resize("wide", 1)
             await older_site.has_bound("wide", 2, 2)
-            assert await older_site.bound("narrow") == (2, 2)
-            await older_site.delete("narrow")
             await older_site.delete("wide")
-
-            # Gangs that come after the queue is empty again have no gates.
-            await older_site.has_queue(waiting=False)
-
-            async def without_gates():
-                await older_site.create("open", pods=3)
-                await older_site.has_bound("open", 3, 3)
-                if await older_site.gates_of_jobs("open") == [[]]:
-                    return True
-                await older_site.delete("open")  # the manager does not know yet that no gang waits
-                return False
-
-            await eventually(without_gates, LIMIT_S, poll_s=0.5)
-            assert log.read_text().count("group came without gates") >= 2  # "wide" and "open"
+            await older_site.create("open", pods=3)
+            await older_site.has_bound("open", 3, 3)
 
         # As an uninstallation does.
         await older_site.remove_lease()
         await older_site.has_condition("open", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
         await older_site.delete("open")
-
-
-async def test_backend_may_be_changed_while_jobsets_run(site):
-    """Gated pods of the coscheduler are ungated, and a PodGroup is created with its backend."""
-    async with site.manager("coscheduler"):
-        await site.create("switched", pods=2)
-
-        async def gated():
-            pods = await site.pods("switched")
-            return len(pods) == 2 and all(pod["spec"].get("schedulingGates") for pod in pods)
-
-        await eventually(gated, LIMIT_S, poll_s=0.1)
-        first, _ = await site.pods("switched")
-        assert first["spec"]["schedulingGates"] == [{"name": keys.COSCHEDULING_GATE}]
-    async with site.manager("labels"):
-        await site.has_bound("switched", 2, 2)
-    async with site.manager("podgroup"):
-        # Its Jobs were not created for the PodGroup, so each has a gang of its own.
-        await site.has_minimum("switched", 1)
-        assert await site.bound("switched") == (2, 2)
-        await site.delete("switched")
 
 
 class Others:
@@ -717,12 +638,11 @@ class Others:
         return {"metadata": {"labels": labels}, "spec": spec}
 
     async def try_pod(self, *args, **spec):
-        """Return the gates of a bare pod after a dry run."""
+        """Create a bare pod in a dry run."""
         body = {"apiVersion": "v1", "kind": "Pod", **self.pod(*args, **spec)}
         body["metadata"]["generateName"] = "bare-"
         path = "/api/v1/namespaces/default/pods"
-        stored = await send(self.client, "POST", path, body, dryRun="All")
-        return [gate["name"] for gate in stored["spec"].get("schedulingGates", ())]
+        await send(self.client, "POST", path, body, dryRun="All")
 
     async def run(self, name, **pod):
         """Create a Deployment of two such pods."""
@@ -745,10 +665,6 @@ class Others:
 
     async def check(self):
         """Check all guarantees for pods of others."""
-        gate, quota = keys.COSCHEDULING_GATE, "example.com/quota"
-
-        async def in_force():
-            return await self.try_pod() == [gate]
 
         async def refused():
             try:
@@ -757,29 +673,14 @@ class Others:
                 return True
             return False
 
-        # Gates and refusals are two objects; the API server loads each in its own time.
-        await eventually(in_force, LIMIT_S, poll_s=0.1)
         await eventually(refused, LIMIT_S, poll_s=0.1)
-        assert await self.try_pod(schedulingGates=[{"name": quota}]) == [quota, gate]
-        assert await self.try_pod(schedulingGates=[{"name": gate}]) == [gate]
-        assert await self.try_pod(nodeName="n") == []
-        assert await self.try_pod(None) == []
+        await self.try_pod()
         for minimum in ("0", "two", "99999999999"):
             with pytest.raises(ApiError, match="must be a number from 1"):
                 await self.try_pod(minimum)
 
-        await self.run("theirs")
 
-        async def gated():
-            path = "/api/v1/namespaces/default/pods"
-            pods = (await send(self.client, "GET", path, labelSelector="app=a"))["items"]
-            return [pod["spec"].get("schedulingGates") for pod in pods] == [[{"name": gate}]] * 2
-
-        await eventually(gated, LIMIT_S, poll_s=0.1)
-        await self.end("theirs")
-
-
-async def test_pods_of_others_are_gated_by_the_webhook(site):
+async def test_pods_of_others_are_checked_by_the_webhook(site):
     """Bare pods and pods of Deployments; a meaningless minimum is refused, with an event."""
     port, others = free_port(), Others(site.client)
     await create_namespace(site.client, "jobset-system")
@@ -807,7 +708,7 @@ async def test_pods_of_others_are_gated_by_the_webhook(site):
         await delete_webhooks(site.client)
 
 
-async def test_pods_of_others_are_gated_by_the_policy(site):
+async def test_pods_of_others_are_checked_by_the_policy(site):
     """The same without webhooks and without a manager."""
     for document in render(CONFIG / "coscheduler-admission/policy"):
         await apply_object(site.client, document)

@@ -61,17 +61,15 @@ def pod_body(
     *,
     group: str = "",
     minimum: int = 0,
-    gated: bool | None = None,
     cpu: str = "1",
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Return a pod; with a minimum it is of the gang, and behind the gate unless ``gated`` is False."""
+    """Return a pod; with a minimum it is of the gang."""
     marks = {SET: group} if group else {}
     if minimum:
         marks |= {keys.POD_GROUP_NAME: group, keys.POD_GROUP_MIN_AVAILABLE: str(minimum)}
-    gated = bool(minimum) if gated is None else gated
     container = {
         "name": "w",
         "image": "test.invalid/w:1",
@@ -90,7 +88,6 @@ def pod_body(
             # No kubelet removes these taints or ends a pod.
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 0,
-            "schedulingGates": [{"name": keys.COSCHEDULING_GATE}] if gated else [],
             **spec,
         },
     }
@@ -129,7 +126,6 @@ class Binds:
         self.bound: dict[str, float] = {}
         self.nodes: dict[str, str] = {}
         self.group: dict[str, str] = {}
-        self.lifted: dict[str, float] = {}
         self.ever = 0
         self.news = patience.News()
         self.checks: list[Callable[[], None]] = []
@@ -143,14 +139,12 @@ class Binds:
     def _note(self, pod: GroupPod, gone: bool) -> None:
         name = pod.metadata.name
         if gone or pod.metadata.deletion_timestamp is not None:
-            for known in (self.there, self.bound, self.lifted, self.nodes):
+            for known in (self.there, self.bound, self.nodes):
                 known.pop(name, None)
         else:
             now = time.monotonic()
             self.there[name] = pod.metadata.uid
             self.group[name] = name.rpartition("-")[0]
-            if not pod.spec.scheduling_gates:
-                self.lifted.setdefault(name, now)
             if pod.spec.node_name and name not in self.bound:
                 self.bound[name] = now
                 self.nodes[name] = pod.spec.node_name

@@ -66,7 +66,7 @@ class Gangs:
         await make_node(self.client, name, cpu, **labels)
 
     def bodies(self, group, size, minimum=None, **pod):
-        """Return the pods of a gang, behind its gate."""
+        """Return the pods of a gang."""
         self.minimum[group] = minimum or size
         return [
             pod_body(f"{group}-{at}", group=group, minimum=minimum or size, **pod)
@@ -80,10 +80,7 @@ class Gangs:
         await create_all(self.client, turns, at_once=4)
 
     async def waiting_group(self, group, size, **pod):
-        """Create a gang that is held: one of its pods names a scheduler that does not run.
-
-        A gate of another controller would keep the whole gang behind its gates.
-        """
+        """Create a gang that is held: one of its pods names a scheduler that does not run."""
         bodies = self.bodies(group, size, **pod)
         bodies[-1]["spec"]["schedulerName"] = "none"
         self.last[group] = pod
@@ -150,13 +147,6 @@ class Gangs:
             self.longest_partial = max(self.longest_partial, now - began)
         for group in set(self._partial) - partial:
             del self._partial[group]
-
-    def back_to_back(self):
-        """Return gangs in the order in which their pods were ungated, once for each interruption."""
-        order = sorted(self.binds.lifted.items(), key=lambda item: item[1])
-        groups = [self.binds.group[name] for name, _ in order]
-        groups = [group for group in groups if group in self.minimum]
-        return [group for at, group in enumerate(groups) if at == 0 or groups[at - 1] != group]
 
     async def nothing_changes(self, seconds):
         """Let some time pass; check that the same pods exist afterwards, and the same are bound."""

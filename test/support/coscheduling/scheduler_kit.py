@@ -1,4 +1,4 @@
-"""Pods, capacity and actions for tests of the gang scheduler, and members of gangs in a world."""
+"""Pods and actions for tests of the gang scheduler, and members of gangs in a world."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobsetpy.testing import make_pod
 
 
 def seen(
-    uid: str, group: str = "", *, minimum: int = 2, gated: bool = True, created: float | None = None,
+    uid: str, group: str = "", *, minimum: int = 2, created: float | None = None,
     bound: bool = False, ended: bool = False, prio: int = 0, **more: Any,
 ) -> SeenPod:  # fmt: skip
     """A pod of a gang, by default of the one that its UID begins with; gangs are created in order
@@ -22,9 +22,7 @@ def seen(
     group = group or uid[0]
     created = float(ord(group[0])) if created is None else created
     member = Member(created=created, min_available=minimum, bound=bound, priority=prio, **more)
-    return SeenPod(
-        group=PodGroupKey("ns", group), name=uid, uid=uid, member=member, gated=gated, ended=ended
-    )
+    return SeenPod(group=PodGroupKey("ns", group), name=uid, uid=uid, member=member, ended=ended)
 
 
 def shown(scheduler: GangScheduler, *uids: str, **marks: Any) -> list[Any]:
@@ -35,30 +33,6 @@ def shown(scheduler: GangScheduler, *uids: str, **marks: Any) -> list[Any]:
 def short(actions: Iterable[Any]) -> list[tuple[str, str]]:
     """Kind and UID of each action."""
     return [(type(action).__name__, action.uid) for action in actions]
-
-
-class FixedCapacity:
-    """Capacity that the test sets, as a number of pods per gang; all gangs compete for it.
-
-    Args:
-        empty: whether gangs would not fit an empty cluster either.
-        pods: number of pods by name of the gang.
-    """
-
-    scans = 0
-
-    def __init__(self, *, empty: bool = False, **pods: int) -> None:
-        self.empty = empty
-        self.pods = pods
-
-    def fits(self, group: PodGroupKey, wanted: int) -> bool:
-        return wanted <= self.pods.get(group.name, 0)
-
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
-        return not self.empty or self.fits(group, wanted)
-
-    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
-        return True
 
 
 def member_pod(

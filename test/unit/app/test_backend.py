@@ -64,8 +64,8 @@ def test_invalid_values_of_the_file_are_refused(read, text, problem):
         ("coscheduling: {backend: coscheduler, schedulerName: x, memberResource: true}", []),
         ("coscheduling: {schedulerName: x}", []),
         (
-            "coscheduling: {backend: labels, schedulerName: x, alwaysGate: true}",
-            ["coscheduling.schedulerName", "coscheduling.alwaysGate"],
+            "coscheduling: {backend: labels, schedulerName: x}",
+            ["coscheduling.schedulerName"],
         ),
         (
             "coscheduling: {backend: podgroup, schedulerName: x, memberResource: true}",

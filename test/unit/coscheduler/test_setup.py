@@ -18,32 +18,27 @@ from jobsetpy.coscheduler.engine.report import (
     DISAGREE_REASON,
     INCOMPLETE_REASON,
     MINIMUM_REASON,
-    NO_ROOM_REASON,
     SCHEDULED_REASON,
     TIMED_OUT_REASON,
-    Reporter,
 )
 from jobsetpy.coscheduler.engine.writes import BindRequest
 from jobsetpy.coscheduler.extender import open_files as _open_files
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
-from jobsetpy.coscheduler.gang_scheduler.state import Counts, Limits
+from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from jobsetpy.coscheduler.metrics import REGISTRY
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
-from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from support.coscheduling.scheduler_kit import member_pod
 
 pytestmark = pytest.mark.looptime
 
 LEASE = "coscheduler.jobset.x-k8s.io"
-GATE = keys.COSCHEDULING_GATE
 
 
 class Replica:
     """A process with its manager and coscheduler, and the error that ended it."""
 
-    def __init__(self, world, identity, *, limits=None, elected=True, capacity=False):
+    def __init__(self, world, identity, *, limits=None, elected=True):
         self.client = RecordingClient(world, qps=0)
         election = LeaderElectionSettings(namespace="default", name=LEASE, identity=identity)
         self.manager = Manager(
@@ -51,9 +46,7 @@ class Replica:
             settings=ManagerSettings(leader_election=election if elected else None),
             clock=VirtualClock(),
         )
-        settings = CoschedulerSettings(
-            namespace="default", limits=limits or Limits(), capacity_check=capacity
-        )
+        settings = CoschedulerSettings(namespace="default", limits=limits or Limits())
         self.coscheduler = Coscheduler(self.manager, settings)
         self.manager.add(self.coscheduler)
         self.stop = asyncio.Event()
@@ -86,26 +79,19 @@ class Replica:
 def new_world():
     """A cluster in memory, in the loop's time."""
     world = World(clock=VirtualClock())
-    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
-    world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
+    world.create("nodes", {"metadata": {"name": "n"}})
     return world
 
 
-def make_group(world, name, size, *gates, members=None, **annotations):
+def make_group(world, name, size, *, members=None):
     """Create pods of a gang, of which some may be missing."""
     for index in range(members or size):
-        pod = member_pod(f"{name}-{index}", size, *gates)
-        pod["metadata"]["annotations"] = annotations
-        world.create("pods", pod)
+        world.create("pods", member_pod(f"{name}-{index}", size))
 
 
-def names(world, *, bound=False, gated=False):
-    """Names of pods that have a node, or a gate."""
-    return {
-        pod["metadata"]["name"]
-        for pod in world.list("pods")
-        if (bound and pod["spec"].get("nodeName")) or (gated and pod["spec"].get("schedulingGates"))
-    }
+def bound(world):
+    """Names of pods that have a node."""
+    return {pod["metadata"]["name"] for pod in world.list("pods") if pod["spec"].get("nodeName")}
 
 
 async def test_only_the_leader_answers():
@@ -126,7 +112,7 @@ async def test_only_the_leader_answers():
         await second.manager.leading.wait()
         binds = [tasks.start(second.bind(world, f"g-{i}"), name="bind") for i in range(2)]
         assert [await each for each in binds] == ["", ""]
-        assert names(world, bound=True) == {"g-0", "g-1"}
+        assert bound(world) == {"g-0", "g-1"}
         second.stop.set()
 
 
@@ -146,7 +132,7 @@ async def test_held_binds_are_answered_when_the_coscheduler_ends():
         assert [await each for each in held] == [ENDING, ENDING]
         assert asyncio.get_running_loop().time() - stopped_at < 0.1
         assert [await each for each in complete] == ["", "", ""]
-    assert names(world, bound=True) == {"h-0", "h-1", "h-2"}
+    assert bound(world) == {"h-0", "h-1", "h-2"}
     assert list(replica.coscheduler.problems()) != []
 
 
@@ -162,20 +148,8 @@ async def test_a_coscheduler_writes_nothing_after_it_has_lost_its_lease():
         assert [await each for each in held] == [LOST, LOST]
     assert isinstance(replica.lost, LeadershipLostError)
     assert world.requests.matching("create", "pods/binding") == []
-    make_group(world, "late", 1, GATE)
     await asyncio.sleep(10)
-    assert world.requests.matching("patch", "pods") == []
-
-
-async def test_a_new_leader_checks_all_gangs_before_it_ungates_one():
-    """The older gang comes first, independent of the order in which pods are listed."""
-    world = new_world()
-    make_group(world, "b", 2, GATE)
-    await asyncio.sleep(8)
-    make_group(world, "a", 2, GATE)
-    async with Replica(world, "a", limits=Limits(in_flight=1)).leading():
-        await asyncio.sleep(1)
-        assert names(world, gated=True) == {"a-0", "a-1"}
+    assert world.requests.matching("create", "pods/binding") == []
 
 
 def events(world):
@@ -209,7 +183,7 @@ async def test_decisions_about_a_gang_are_reported():
                 answer = await replica.bind(world, "j-0")
                 assert answer == "default/j: 1 of 2 pods in time"
                 await asyncio.sleep(3)
-            make_group(world, "g", 2, GATE)
+            make_group(world, "g", 2)
             await asyncio.sleep(1)
             both = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
             assert [await each for each in both] == ["", ""]
@@ -226,23 +200,25 @@ async def test_decisions_about_a_gang_are_reported():
         if line.get("event", "").startswith("group ")
     ]
     assert reported == [
-        ("group came without gates", "default/j", None),
+        ("group begun", "default/j", None),
         ("group rejected", "default/j", "timeout"),
         ("group rejected", "default/j", "timeout"),
-        ("group ungated", "default/g", None),
+        ("group begun", "default/g", None),
         ("group released", "default/g", None),
     ]
 
 
 async def test_invalid_gangs_are_reported():
-    """Gangs with too few pods are reported after a while, different members when they are ungated."""
+    """Gangs with too few pods are reported after a while, different members at their first bind."""
     world = new_world()
-    make_group(world, "few", 3, GATE, members=2)
-    make_group(world, "odd", 2, GATE, members=1)
+    make_group(world, "few", 3, members=2)
+    make_group(world, "odd", 2, members=1)
     no_minimum = make_pod("none-0").labels({keys.POD_GROUP_NAME: "none"}).phase("Pending")
     world.create("pods", no_minimum.build())
-    world.create("pods", member_pod("odd-1", 1, GATE, priority=7))
-    async with Replica(world, "a").leading():
+    world.create("pods", member_pod("odd-1", 1, priority=7))
+    replica = Replica(world, "a")
+    async with replica.leading() as (tasks, _):
+        tasks.start(replica.bind(world, "odd-0"), name="bind")
         await asyncio.sleep(25)
         assert events(world) == {
             (DISAGREE_REASON, "Pod", "odd-0"): 2,
@@ -252,53 +228,9 @@ async def test_invalid_gangs_are_reported():
     assert events(world) == {
         (DISAGREE_REASON, "Pod", "odd-0"): 2,
         (INCOMPLETE_REASON, "Pod", "few-0"): 1,
+        (TIMED_OUT_REASON, "Pod", "odd-0"): 1,
         (MINIMUM_REASON, "Pod", "none-0"): 1,
     }
-
-
-async def test_gangs_without_capacity_are_reported():
-    """They are reported once, after a while; gangs for an autoscaler are ungated and not reported."""
-    world = new_world()
-    world.delete("nodes", "n")
-    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "1"}}}
-    world.create("nodes", node)
-    make_group(world, "large", 2, GATE)
-    make_group(world, "tried", 2, GATE, **{keys.COSCHEDULING_CAPACITY_ANNOTATION: "false"})
-    async with Replica(world, "a", capacity=True).leading():
-        await asyncio.sleep(100)
-    assert events(world) == {(NO_ROOM_REASON, "Pod", "large-0"): 1}
-    assert names(world, gated=True) == {"large-0", "large-1"}
-
-
-@pytest.mark.parametrize("lacking", [True, False])
-def test_capacity_of_waiting_gangs_is_checked_in_portions(lacking):
-    """Each pass checks a bounded number of gangs, so that it does not block the loop."""
-    checked = []
-
-    def lacks_capacity(gang):
-        checked.append(gang.key)
-        return lacking
-
-    def queued(key):
-        gang = TrackedGang(key)
-        gang.add_kind(Member(created=0))
-        return gang
-
-    clock = aio.ManualClock()
-    gangs = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
-    reporter = Reporter(clock, {})
-    for key in gangs:
-        reporter.staged(queued(key), "queued")
-    reporter.counts(Counts({}, {}), lacks_capacity)
-    assert not checked
-    clock.advance(31)
-    counts = []
-    while len(checked) < 1000 and len(counts) < 100:
-        before = len(checked)
-        reporter.counts(Counts({}, {}), lacks_capacity)
-        counts.append(len(checked) - before)
-    assert max(counts) <= 100
-    assert sorted(checked) == sorted(gangs)
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,6 @@ def without_effect(configuration: Configuration) -> list[str]:
     if not configuration.features.coscheduling:
         idle.append("coscheduling")
     elif configuration["coscheduling.backend"] not in {AUTO, COSCHEDULER}:
-        marks = ("schedulerName", "memberResource", "alwaysGate")
+        marks = ("schedulerName", "memberResource")
         idle += [f"coscheduling.{each}" for each in marks]
     return [path for path in idle if path in configuration.given]

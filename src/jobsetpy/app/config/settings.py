@@ -328,9 +328,6 @@ SETTINGS: Final = (
     Setting("coscheduler.permitTimeout", DURATION, "Limits.permit_s", "--permit-timeout",
             "time for which binds of an incomplete gang are held, plus 50 ms for each pod, at "
             "most 14 minutes; default {}", check=_PERMIT),
-    Setting("coscheduler.capacityCheck", BOOLEAN, "CoschedulerSettings.capacity_check",
-            "--capacity-check", "keep a gang gated while capacity is missing for it; default {}. "
-            "False where a cluster autoscaler adds nodes: it does not see gated pods"),
     Setting("coscheduler.schedulerName", _SCHEDULER, "CoschedulerSettings.scheduler_name",
             "--scheduler-name", "name of the scheduler that asks; managers set it on pods of "
             "gangs; default: default-scheduler", check=_named_by(dns1123_subdomain)),
@@ -351,10 +348,6 @@ SETTINGS: Final = (
     Setting("coscheduling.memberResource", BOOLEAN, "SchedulerFields.member_resource",
             "--coscheduling-member-resource",
             f"request {keys.POD_GROUP_MEMBER_RESOURCE} in pods of gangs; default {{}}"),
-    Setting("coscheduling.alwaysGate", BOOLEAN, "SchedulerFields.always_gate",
-            "--coscheduling-always-gate",
-            "gate pods of gangs even while no gang waits, so that gangs are scheduled one after "
-            "the other; default {}"),
 )  # fmt: skip
 
 
@@ -377,7 +370,9 @@ REMOVED: Final = {
     "coscheduler.concurrentWrites": "--concurrent-writes",
     "coscheduler.maxHeldBinds": "--max-held-binds",
     "coscheduler.backlog": "--backlog",
+    "coscheduler.capacityCheck": "--capacity-check",
     "coscheduler.ordinaryPods": "--ordinary-pods",
+    "coscheduling.alwaysGate": "--coscheduling-always-gate",
     "coscheduling.optimistic": "--coscheduling-optimistic",
 }
 """Settings of earlier versions that have fixed values now, with their flags: refused by name."""

@@ -1,9 +1,8 @@
-"""Executor of the gang scheduler's decisions: gates, binds, answers.
+"""Executor of the gang scheduler's decisions: binds and answers.
 
-It holds bind requests as futures. All writes go through a few workers, so that a gang of thousands
-of pods does not open thousands of connections; binds have separate workers, so that they never wait
-for gates of other gangs. The gang scheduler is called from event handlers, requests and timers,
-always synchronously, hence never concurrently.
+It holds bind requests as futures. Binds go through a few workers, so that a gang of thousands of
+pods does not open thousands of connections. The gang scheduler is called from event handlers,
+requests and timers, always synchronously, hence never concurrently.
 """
 
 from __future__ import annotations
@@ -22,28 +21,23 @@ from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._settings import CONCURRENT_WRITES, MAX_HELD
 from jobsetpy.coscheduler.engine.arrivals import Arrivals
 from jobsetpy.coscheduler.engine.backlog import Backlog
-from jobsetpy.coscheduler.engine.node_slices import CapacityNode
+from jobsetpy.coscheduler.engine.node_slices import NodeSlice
 from jobsetpy.coscheduler.engine.nodes import Nodes
-from jobsetpy.coscheduler.engine.pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
-from jobsetpy.coscheduler.engine.preparations import Mark, Preparations
-from jobsetpy.coscheduler.engine.report import Reporter
-from jobsetpy.coscheduler.engine.writes import BindRequest, Writes
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import (
-    Action,
-    Bind,
-    KeepTime,
-    Limits,
-    Refuse,
-    Ungate,
+from jobsetpy.coscheduler.engine.pods import (
+    GroupPod,
+    Preemptor,
+    attempt_of,
+    found_no_node,
+    seen_pod,
 )
+from jobsetpy.coscheduler.engine.report import Reporter
+from jobsetpy.coscheduler.engine.writes import BindRequest, bind
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Limits, Refuse
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from jobsetpy.reconcilers.coscheduling.requests import positive
-
-_GREW_S: Final = 0.05
-"""Delay in seconds before freed capacity is reported: pods of a gang are deleted one by one."""
 
 _SHOWN_S: Final = 1.0
 """Maximum wait in seconds until the watch shows the pod of a request, before it is read."""
@@ -68,8 +62,6 @@ class Engine:
         max_held: maximum held requests.
         ordinary_pods: bind pods that are not in a gang.
         events: recorder for events about gangs.
-        capacity: ungate gangs only when they may fit. :meth:`listen` then needs all pods, and
-            nodes.
     """
 
     def __init__(
@@ -81,36 +73,25 @@ class Engine:
         max_held: int = MAX_HELD,
         ordinary_pods: bool = True,
         events: rt.EventRecorder | None = None,
-        capacity: bool = False,
     ) -> None:
         self._client = client
-        self._writes = Writes(client)
         self._clock = clock or LoopClock()
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
         self._pods: dict[str, GroupPod] = {}
         self._report = Reporter(self._clock, self._pods, events)
-        self.nodes = Nodes(self._node_changed, self._grew, capacity=capacity)
-        self._grew_at: float | None = None
+        self.nodes = Nodes(self._node_changed)
         self.gang_scheduler = GangScheduler(
-            attrs.evolve(limits or Limits(), held=max_held),
-            observer=self._report,
-            capacity=self.nodes.free,
+            attrs.evolve(limits or Limits(), held=max_held), observer=self._report
         )
         self._held: dict[int, _Held] = {}
         self._held_on: dict[str, set[int]] = {}
         self._bound_on: dict[str, set[str]] = {}
         self._releasing: set[int] = set()
-        self._binding: dict[str, BindRequest] = {}
         self._arrivals = Arrivals()
         self._tickets = 0
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
-        self._preparations = Preparations(
-            client, self._pods, self._report, self._clock, self._ungate_failed
-        )
         self._poked = asyncio.Event()
-        self.changed = asyncio.Event()
-        """Set after each decision; cleared by the waiting task."""
         self._closed = ""
         self._idle = asyncio.Event()
         self._backlog: Backlog | None = None
@@ -126,7 +107,7 @@ class Engine:
     def listen(
         self,
         pods: rt.SharedInformer[GroupPod],
-        nodes: rt.SharedInformer[CapacityNode] | None = None,
+        nodes: rt.SharedInformer[NodeSlice] | None = None,
     ) -> list[Registration]:
         """Follow the objects of informers that are synced.
 
@@ -156,13 +137,12 @@ class Engine:
     def see(self, old: GroupPod | None, new: GroupPod | None) -> None:
         """Handle a pod before and after a change; ``None`` if it did not or does not exist."""
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
-            self._gone(old.metadata.uid)
+            self._forget(old.metadata.uid)
         if new is not None:
             self._seen(new)
 
     def _seen(self, pod: GroupPod) -> None:
         seen = seen_pod(pod)
-        self.nodes.pod(pod)
         self._arrivals.seen(pod.metadata.uid)
         if seen is None:
             if pod.metadata.uid in self._pods:
@@ -178,14 +158,8 @@ class Engine:
         gang = self.gang_scheduler.gang(seen.group)
         if gang is not None and not seen.ended and positive(pod.metadata.labels.minimum) is None:
             self._report.minimum(gang, pod.metadata.labels.minimum)
-        failure = None if seen.ended else new_failure(pod)
-        if failure is not None:
-            self._preparations.add(Mark(pod, *failure))
+        if not seen.ended and found_no_node(pod):
             self._execute(self.gang_scheduler.unschedulable(pod.metadata.uid, self._now()))
-
-    def _gone(self, uid: str) -> None:
-        self.nodes.gone(uid)
-        self._forget(uid)
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -211,11 +185,6 @@ class Engine:
         pod = self._pods.get(request.uid)
         return "" if pod is None else self.nodes.problem(request.node, pod)
 
-    def _grew(self) -> None:
-        if self._grew_at is None:
-            self._grew_at = self._now() + _GREW_S
-            self._poked.set()
-
     # -- the scheduler's requests -------------------------------------------------------------
 
     async def bind(self, request: BindRequest) -> str:
@@ -235,26 +204,25 @@ class Engine:
                 return problem
             if self.gang_scheduler.knows(request.uid):
                 return await self._ask(request)
-            if request.uid in self._pods or not self.nodes.knows(request.uid):
-                pod = await self._read(request)
-                if self._closed:
-                    return self._closed
-                if isinstance(pod, str):
-                    return pod
-                if seen_pod(pod) is not None:
-                    self._seen(pod)
-                    continue
+            pod = await self._read(request)
+            if self._closed:
+                return self._closed
+            if isinstance(pod, str):
+                return pod
+            if seen_pod(pod) is not None:
+                self._seen(pod)
+                continue
             # An ordinary pod is not held.
             return await self._bind(request) if self._ordinary_pods else _NO_GROUP
         return "the pod has ended"
 
     async def _expect(self, uid: str) -> None:
-        """Wait a while for an unknown pod, if all pods are watched.
+        """Wait a while for an unknown pod, if only pods of gangs are bound here.
 
         The scheduler often sees a new pod, and has a node for it, before this process does. Reading
         it immediately would add a request for many pods.
         """
-        if self.nodes.free is not None and not self.nodes.knows(uid) and not self._closed:
+        if not self._ordinary_pods and uid not in self._pods and not self._closed:
             await self._arrivals.expect(uid, _SHOWN_S)
 
     def _obstacle(self, request: BindRequest) -> str:
@@ -280,7 +248,6 @@ class Engine:
         self._held[ticket] = held
         self._held_on.setdefault(request.node, set()).add(ticket)
         metrics.held(len(self._held))
-        self.nodes.reserve(request.uid, request.node)
         try:
             actions = self.gang_scheduler.bind_asked(ticket, request.uid, self._now())
             for each in actions:
@@ -288,21 +255,12 @@ class Engine:
                     why = each.reason.endswith("backs off")
                     metrics.quick_reject("backoff" if why else "other")
             self._execute(actions)
-            if ticket in self._held:
-                # An earlier request for the same pod may have been refused.
-                self.nodes.reserve(request.uid, request.node)
             return await held.answer
         finally:
             cancelled = self._drop_held(ticket) is not None
             metrics.held(len(self._held))
             if cancelled:
-                self._release(request.uid)
                 self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
-
-    def _release(self, uid: str) -> None:
-        """Give up the reservation of a request, but not that of a running bind of the same pod."""
-        binding = self._binding.get(uid)
-        self.nodes.reserve(uid, "" if binding is None else binding.node)
 
     async def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
@@ -348,7 +306,7 @@ class Engine:
 
     def count(self) -> None:
         """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
-        self._report.counts(self.gang_scheduler.counts(), self.gang_scheduler.lacks_capacity)
+        self._report.counts(self.gang_scheduler.counts())
 
     # -- execution ----------------------------------------------------------------------------
 
@@ -357,7 +315,6 @@ class Engine:
         async with aio.supervise() as tasks:
             for _ in range(CONCURRENT_WRITES):
                 tasks.start(self._write_binds(), name="coscheduler-bind")
-                tasks.start(self._preparations.write(), name="coscheduler-gate")
             await self._catch_up()
             while True:
                 self._poked.clear()
@@ -366,22 +323,11 @@ class Engine:
                 if wake is not None and wake <= now:
                     self._execute(self.gang_scheduler.tick(now))
                     wake = self.gang_scheduler.next_wake(self._now())
-                if self._grew_at is not None:
-                    wake = self._check_capacity(self._grew_at, wake)
                 pause = 60.0 if wake is None else max(0.005, wake - self._now())
                 await aio.sleep_or(self._poked, pause)
 
-    def _check_capacity(self, due: float, wake: float | None) -> float | None:
-        """Report freed capacity to the gang scheduler if due; return the next wake-up time."""
-        now = self._now()
-        if now < due:
-            return due if wake is None else min(wake, due)
-        self._grew_at = None
-        self._execute(self.gang_scheduler.capacity_grew(now, freed=self.nodes.freed()))
-        return self.gang_scheduler.next_wake(now)
-
     def close(self, reason: str = ENDING) -> None:
-        """Refuse held and new requests, and ungate no more pods.
+        """Refuse held and new requests.
 
         Binds of complete gangs are still executed, as long as :meth:`run` runs: otherwise a gang
         would be left bound in part.
@@ -389,7 +335,6 @@ class Engine:
         if not self._closed:
             self._execute(self.gang_scheduler.finish(self._now()))
         self._closed = self._closed or reason
-        self._preparations.closed = True
         self.knows.set()  # waiting requests are answered
         for ticket in list(self._held):
             if ticket not in self._releasing:
@@ -416,20 +361,14 @@ class Engine:
     def _execute(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Bind(ticket, uid):
+                case Bind(ticket):
                     self._releasing.add(ticket)
-                    held = self._held.get(ticket)
-                    if held is not None:
-                        self._binding[uid] = held.request
                     self._binds.put_nowait(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
-                case Ungate() | KeepTime():
-                    self._preparations.add(action)
                 case _:
                     assert_never(action)
         self._poked.set()
-        self.changed.set()
 
     def _drop_held(self, ticket: int) -> _Held | None:
         held = self._held.pop(ticket, None)
@@ -444,8 +383,6 @@ class Engine:
         held = self._drop_held(ticket)
         if held is None:
             return
-        if text:
-            self._release(held.request.uid)
         if not held.answer.done():
             held.answer.set_result(text)
 
@@ -462,21 +399,15 @@ class Engine:
                 self._report.bind_over(self._group_of(bind.uid))
             done = self.gang_scheduler.bind_done(bind.uid, ok=not error, now=self._now())
             self._releasing.discard(bind.ticket)
-            self._binding.pop(bind.uid, None)
-            if error:
-                self._release(bind.uid)
             self._answer(bind.ticket, error)
             self._execute(done)
             self._check_idle()
-
-    def _ungate_failed(self, uid: str) -> None:
-        self._execute(self.gang_scheduler.ungate_failed(uid, self._now()))
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), self._node_problem(request)
         try:
             if not error_text:
-                await self._writes.bind(request)
+                await bind(self._client, request)
         except JobSetPyError as error:
             error_text = str(error)
         group = self._group_of(request.uid)

@@ -7,33 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
-from jobsetpy.api.meta import Condition, ResourceInfo, condition_true, resource
-from jobsetpy.coscheduler.gang_scheduler.capacity.node_rules import Term, Toleration
+from jobsetpy.api.meta import Condition, ResourceInfo, resource
+from jobsetpy.coscheduler.engine.node_rules import Term, Toleration
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.reconcilers.coscheduling.requests import positive
-
-SEEN_MARK: Final = "[seen] "
-"""Prefix of the scheduler's message once it was processed.
-
-The scheduler does not write an unchanged message again, so a second failure for the same reason
-could not be distinguished from the first.
-"""
-
-
-QUEUED_CONDITION: Final = "jobset.sigs.k8s.io/GangQueued"
-"""Condition of a pod whose transition time is that from which its gang has waited.
-
-It is in the status, which users of a namespace have no right to write: else they could put their
-gangs before those of others.
-"""
 
 
 @wire
@@ -51,7 +36,6 @@ class GroupNotes:
     """Annotations of pods in gangs."""
 
     timeout: str = field(default="", name=keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    capacity: str = field(default="", name=keys.COSCHEDULING_CAPACITY_ANNOTATION)
 
 
 @wire
@@ -66,21 +50,6 @@ class GroupPodMeta:
     deletion_timestamp: datetime | None = None
     labels: GroupLabels = GroupLabels()
     annotations: GroupNotes = GroupNotes()
-
-
-@wire
-class Asked:
-    """Resource requests of a container."""
-
-    requests: Mapping[str, str] | None = None
-
-
-@wire
-class GroupContainer:
-    """Resources of a container."""
-
-    restart_policy: str = ""
-    resources: Asked = Asked()
 
 
 @wire
@@ -112,13 +81,7 @@ class GroupPodSpec:
 
     node_name: str = ""
     priority: int | None = None
-    preemption_policy: str = ""
-    scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    containers: tuple[GroupContainer, ...] = ()
-    init_containers: tuple[GroupContainer, ...] = ()
-    resources: Asked | None = None
-    overhead: Mapping[str, str] | None = None
     node_selector: Mapping[str, str] | None = None
     affinity: GroupAffinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -180,36 +143,21 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
             min_available=positive(meta.labels.minimum) or 1,
             priority=spec.priority or 0,
             timeout_s=float(timeout) if timeout is not None else None,
-            needs_capacity=meta.annotations.capacity != "false",
             bound=bool(spec.node_name),
-            scheduler=spec.scheduler_name,
-            queued=_true_since(pod, QUEUED_CONDITION),
-            blocked=any(gate.name != keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
+            blocked=bool(spec.scheduling_gates),
         ),
-        gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ended=meta.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"},
     )
 
 
-def _true_since(pod: GroupPod, type_: str) -> float | None:
-    found = condition_true(pod.status.conditions, type_)
-    since = None if found is None else found.last_transition_time
-    return None if since is None else since.timestamp()
-
-
-def new_failure(pod: GroupPod) -> tuple[int, str] | None:
-    """Return the condition in which the scheduler reports a missing node, unless it was processed.
+def found_no_node(pod: GroupPod) -> bool:
+    """Return whether the scheduler reports that it has found no node for a pod.
 
     A pod that was promised the capacity of others (``nominatedNodeName``) will have a node.
-
-    Returns:
-        Index of the condition, and its message.
     """
     if pod.spec.node_name or pod.status.nominated_node_name:
-        return None
-    for at, condition in enumerate(pod.status.conditions):
-        if (condition.type, condition.status) != ("PodScheduled", "False"):
-            continue
-        if condition.reason == "Unschedulable" and not condition.message.startswith(SEEN_MARK):
-            return at, condition.message
-    return None
+        return False
+    return any(
+        (each.type, each.status, each.reason) == ("PodScheduled", "False", "Unschedulable")
+        for each in pod.status.conditions
+    )

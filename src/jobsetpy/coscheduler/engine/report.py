@@ -7,7 +7,7 @@ counted in the same event.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -20,8 +20,8 @@ from jobsetpy.api.meta import KubeObject, ObjectMeta
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler.engine.pods import GroupPod, attempt_of
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang
-from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers
 from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts
+from jobsetpy.coscheduler.gang_scheduler.timers import Timers
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
@@ -31,24 +31,22 @@ TIMED_OUT_REASON: Final = "PodGroupTimedOut"
 INCOMPLETE_REASON: Final = "PodGroupIncomplete"
 DISAGREE_REASON: Final = "PodGroupPodsDisagree"
 TOO_LARGE_REASON: Final = "PodGroupTooLarge"
-
-NO_ROOM_REASON: Final = "PodGroupWaitsForRoom"
 MINIMUM_REASON: Final = "PodGroupMinimumInvalid"
 
 INCOMPLETE_S: Final = 30.0
 """Time in seconds after which an incomplete gang is reported."""
 
 _AT_ONCE: Final = 100
-"""Maximum number of gangs reported or checked for capacity per count; the others follow later."""
+"""Maximum number of gangs reported per count; the others follow later."""
 
 _ACTION: Final = "Coscheduling"
 
 
 @attrs.define
 class _Course:
-    """Progress of a gang between its first removed gate and its last bind, and its reports."""
+    """Progress of a gang between its first and its last bind, and its reports."""
 
-    ungated_at: float | None = None
+    begun_at: float | None = None
     released_at: float = 0.0
     binding: int = 0
     refused: int = 0
@@ -75,13 +73,12 @@ class Reporter(Observer):
         self._courses: defaultdict[PodGroupKey, _Course] = defaultdict(_Course)
         self._log = get_logger("coscheduler")
 
-    def ungated(self, gang: TrackedGang, pods: int) -> None:
-        """Handle ``Observer.ungated``."""
+    def begun(self, gang: TrackedGang) -> None:
+        """Handle ``Observer.begun``."""
         course = self._courses[gang.key]
-        if course.ungated_at is None:
-            course.ungated_at = self._clock.monotonic()
-        what = "group ungated" if pods else "group came without gates"
-        self._log.info(what, **_about(gang), pods=pods)
+        if course.begun_at is None:
+            course.begun_at = self._clock.monotonic()
+        self._log.info("group begun", **_about(gang))
         for each in gang.disagreements():
             message = f"pods of the group {gang.key.name} have {each}"
             self._notify(gang, "Warning", DISAGREE_REASON, message)
@@ -92,11 +89,11 @@ class Reporter(Observer):
         course = self._courses[gang.key]
         course.binding += pods
         course.released_at = now
-        first, waited_s = course.ungated_at is not None, None
-        if course.ungated_at is not None:
-            waited_s = round(now - course.ungated_at, 3)
-            metrics.group_complete(now - course.ungated_at)
-            course.ungated_at = None
+        first, waited_s = course.begun_at is not None, None
+        if course.begun_at is not None:
+            waited_s = round(now - course.begun_at, 3)
+            metrics.group_complete(now - course.begun_at)
+            course.begun_at = None
         self._log.info(
             "group released", **_about(gang), pods=pods, waited_s=waited_s, refusals=course.refused
         )
@@ -135,18 +132,13 @@ class Reporter(Observer):
 
     def staged(self, gang: TrackedGang, stage: str) -> None:
         """Handle ``Observer.staged``."""
-        waits = stage in {"incomplete", "queued"}
+        waits = stage == "incomplete"
         self._waiting.set(gang, self._clock.monotonic() + INCOMPLETE_S if waits else None)
         if not stage:
             self._courses.pop(gang.key, None)
 
-    def counts(self, counts: Counts, lacks_capacity: Callable[[TrackedGang], bool]) -> None:
-        """Set the gauges; report gangs that stay incomplete, or do not fit, once each.
-
-        Args:
-            counts: numbers of gangs and pods.
-            lacks_capacity: predicate for gangs that stay gated for lack of capacity.
-        """
+    def counts(self, counts: Counts) -> None:
+        """Set the gauges; report gangs that stay incomplete, once each."""
         metrics.counts(counts.groups, counts.pods)
         now = self._clock.monotonic()
         for _ in range(_AT_ONCE):
@@ -154,21 +146,10 @@ class Reporter(Observer):
             if gang is None:
                 return
             name, have, minimum = gang.key.name, gang.size, gang.info().min_available
-            if gang.stage == "incomplete":
-                message = f"the group {name} has {have} pods and waits for {minimum}"
-                if blocked := have - gang.placeable:
-                    message += f"; {blocked} of them have scheduling gates of other controllers"
-                self._notify(gang, "Warning", INCOMPLETE_REASON, message)
-            elif lacks_capacity(gang):
-                opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
-                message = (
-                    f"there is no capacity for {minimum} pods of the group {name}: they stay "
-                    "behind their gates, where cluster autoscalers do not see them. To have nodes "
-                    f"added for it, annotate the JobSet with {opt_out}"
-                )
-                self._notify(gang, "Normal", NO_ROOM_REASON, message)
-            else:
-                self._waiting.set(gang, now + INCOMPLETE_S)  # it waits for its turn
+            message = f"the group {name} has {have} pods and waits for {minimum}"
+            if blocked := have - gang.placeable:
+                message += f"; {blocked} of them have scheduling gates"
+            self._notify(gang, "Warning", INCOMPLETE_REASON, message)
 
     def minimum(self, gang: TrackedGang, given: str) -> None:
         """Report once for a gang that a pod's label has no valid minimum."""
@@ -197,10 +178,6 @@ class Reporter(Observer):
         course.binding -= 1
         if not course.binding:
             metrics.group_bound(self._clock.monotonic() - course.released_at)
-
-    def write_failed(self, what: str, key: PodGroupKey, error: Exception, **more: str) -> None:
-        """Log a failed write for a gang."""
-        self._log.warning(what, group=str(key), error=str(error), **more)
 
     def _notify(self, gang: TrackedGang, type_: str, reason: str, message: str) -> None:
         if self._events is None:

@@ -1,5 +1,5 @@
-"""Gang scheduler: ungating, holding and binding of gangs, decided without I/O.
+"""Gang scheduler: holding and binding of gangs, decided without I/O.
 
-Terms: a *gang* is admitted (its pods are ungated), held (they have nodes, their binds wait) and
-bound; *capacity* is what nodes have left. The engine reports events and executes the actions.
+Terms: a *gang* is held (some of its pods have nodes, and their binds wait) and then bound. The
+engine reports events and executes the actions.
 """

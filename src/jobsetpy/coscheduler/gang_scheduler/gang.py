@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import attrs
 
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState, Progress
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState
 from jobsetpy.reconcilers.coscheduling import plugin
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey, QueueKey
 
@@ -31,14 +31,17 @@ class Held:
     """Held binds of a gang; :class:`Holding` alone writes it.
 
     Args:
-        begun: removal of its gates, or its first bind, was reported.
+        begun: its first bind was reported.
         gathering: binds are held although pods are missing, until ``gathers_until``.
         gathers_until: time until which new pods have to appear.
         releasing: its held binds are being executed.
         refusing: reason for which its held binds are being refused; "" if they are not.
         failures: number of refusals since it was complete.
         not_before: end of the back-off.
-        gave_up_at: time of the last refusal of held binds.
+        too_large: it was reported that the gang can never start.
+        preempted: pods were deleted for it since it was refused.
+        preempted_in_vain: number of refusals after that.
+        preempts_from: time until which no pods are deleted for it.
     """
 
     begun: bool = False
@@ -48,60 +51,18 @@ class Held:
     refusing: str = ""
     failures: int = 0
     not_before: float = 0.0
-    gave_up_at: float = float("-inf")
-
-
-@attrs.define
-class Served:
-    """Reservations of a gang; :class:`Reservations` alone writes it.
-
-    Args:
-        bypassed: capacity was missing when it was its turn, or when a pod found no node.
-        reservations: number of reservations that ended without its start.
-        failed: number of those in which it was tried with capacity.
-    """
-
-    bypassed: bool = False
-    reservations: int = 0
-    failed: int = 0
-
-
-@attrs.define
-class Gates:
-    """Gates of a gang's pods; :class:`Ungating` alone writes it.
-
-    Args:
-        ungated: some were removed.
-        too_large: it was reported that the gang can never start.
-    """
-
-    ungated: bool = False
     too_large: bool = False
-
-
-@attrs.define
-class Tabled:
-    """Entry of a gang in the table; :class:`GangTable` alone writes it.
-
-    Args:
-        counted_as: stage in which it is counted, "" for none.
-        awaiting_first_attempt: UIDs of ungated pods that the scheduler has not tried yet.
-    """
-
-    counted_as: str = ""
-    awaiting_first_attempt: set[str] = attrs.field(factory=set)
+    preempted: bool = False
+    preempted_in_vain: int = 0
+    preempts_from: float = 0.0
 
 
 class TrackedGang:
     """Gang with its pods by state. ``kinds`` counts pods with equal properties.
 
-    What the parts of the scheduler know of it is in a record of each part, which that part alone
-    writes; the others read it, or call a method of the part.
-
     Attributes:
-        held, served, gates, tabled: records of the parts.
-        time_is_lost: no pod shows the time from which it has waited.
-        time_kept_by: UID of the pod whose status is to show it.
+        held: its held binds.
+        counted_as: stage in which the table counts it, "" for none.
     """
 
     def __init__(self, key: PodGroupKey) -> None:
@@ -111,11 +72,7 @@ class TrackedGang:
         self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
         self.kinds: Counter[Member] = Counter()
         self.held = Held()
-        self.served = Served()
-        self.gates = Gates()
-        self.tabled = Tabled()
-        self.time_is_lost = False
-        self.time_kept_by = ""
+        self.counted_as = ""
         self._blocked = 0
         self._since = float("inf")
         self._info: PodGroupInfo | None = None
@@ -146,9 +103,7 @@ class TrackedGang:
             self._info = None
         self.kinds[kind] += 1
         self._blocked += kind.blocked
-        self._since = min(self._since, kind.since)
-        if kind.since <= self._since:
-            self.time_is_lost, self.time_kept_by = False, ""
+        self._since = min(self._since, kind.created)
 
     def remove_kind(self, kind: Member) -> None:
         """Remove a pod."""
@@ -157,14 +112,6 @@ class TrackedGang:
         if not self.kinds[kind]:
             del self.kinds[kind]
             self._info = None
-            oldest = min((each.since for each in self.kinds), default=self._since)
-            self.time_is_lost = oldest > self._since
-
-    def keep_time(self) -> TrackedPod:
-        """Have its oldest remaining pod show the time from which it has waited; return the pod."""
-        oldest = min(self.members, key=lambda pod: (pod.kind.since, pod.name))
-        self.time_kept_by = oldest.uid
-        return oldest
 
     def disagreements(self) -> list[str]:
         """Return the differences between its pods that should be equal, for users."""
@@ -194,7 +141,7 @@ class TrackedGang:
 
     @property
     def placeable(self) -> int:
-        """Number of its pods without those that gates of other controllers hold back."""
+        """Number of its pods without those that scheduling gates hold back."""
         return self.size - self._blocked
 
     @property
@@ -213,14 +160,12 @@ class TrackedGang:
         return len(self._waiting)
 
     @property
-    def missing(self) -> int:
-        """Number of pods without a node that are still needed."""
-        return self.info().min_available - self.running - self.waiting
-
-    @property
     def lacks_a_node(self) -> bool:
-        """Return whether pods without which it cannot be complete have found no node."""
-        if self.complete or not self.pods[PodState.UNSCHEDULABLE]:
+        """Return whether pods without which it cannot be complete have found no node.
+
+        A gang with too few pods could not use the capacity of others.
+        """
+        if self.complete or not self.is_large or not self.pods[PodState.UNSCHEDULABLE]:
             return False
         hopeful = self.size - len(self.pods[PodState.UNSCHEDULABLE])
         return hopeful < self.info().min_available
@@ -231,32 +176,13 @@ class TrackedGang:
         return self.held.releasing or self.running >= self.info().min_available
 
     @property
-    def ready(self) -> bool:
-        """Return whether it has gated pods that may be ungated."""
-        return bool(self.pods[PodState.GATED]) and (self.is_large or self.complete)
-
-    @property
-    def in_flight(self) -> bool:
-        """Return whether it is at least partly ungated, and not complete."""
-        pods = self.pods
-        open_ = pods[PodState.UNGATED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
-        return bool(open_) and not self.complete
-
-    def progress(self) -> Progress:
-        """Return its progress, for the review of a change."""
-        ready, in_flight = self.ready, self.in_flight
-        return Progress(ready, in_flight, in_flight or (ready and not self.complete))
-
-    @property
     def stage(self) -> str:
         """Stage of the gang, for users: see ``Counts``."""
         if self.complete:
             return "bound"
         if self.waiting:
             return "holding"
-        if self.in_flight:
-            return "lifted"
-        return "queued" if self.is_large else "incomplete"
+        return "pending" if self.is_large else "incomplete"
 
 
 class Observer:
@@ -265,8 +191,8 @@ class Observer:
     This one does nothing.
     """
 
-    def ungated(self, gang: TrackedGang, pods: int) -> None:
-        """Gates of this number of its pods are removed; 0: its pods have no gates."""
+    def begun(self, gang: TrackedGang) -> None:
+        """Its first bind is held."""
 
     def released(self, gang: TrackedGang, pods: int) -> None:
         """It is complete: this number of held binds is executed."""

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Final
 
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
-from jobsetpy.coscheduler.gang_scheduler.order.timers import Timers, earliest
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
@@ -16,6 +15,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Refuse,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
+from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 from jobsetpy.reconcilers.coscheduling import plugin
 
 _PORTION: Final = 500
@@ -53,11 +53,13 @@ class Holding:
         return bool(self._unfinished)
 
     def exceeds_limit(self, gang: TrackedGang) -> bool:
-        """Return whether a gang needs more held binds than are possible."""
-        held = self._limits.held
-        if not held or gang.complete:
-            return False
-        return gang.info().min_available - gang.running > held
+        """Return whether a gang needs more held binds than are possible; it is reported once."""
+        most = self._limits.held
+        exceeds = 0 < most < gang.info().min_available - gang.running and not gang.complete
+        if exceeds and not gang.held.too_large:
+            self._observer.too_large(gang, most)
+        gang.held.too_large = exceeds
+        return exceeds
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class Holding:
         self._table.move(pod, PodState.WAITING)
         if not gang.held.begun:
             gang.held.begun = True
-            self._observer.ungated(gang, 0)
+            self._observer.begun(gang)
         if not permitted and gang not in self._deadlines:
             limits = self._limits
             timeout_s = plugin.permit_timeout(
@@ -82,13 +84,13 @@ class Holding:
         """Handle the loss of a bind request's client."""
         pod = self._tickets.pop(ticket, None)
         if pod is not None and pod.state is PodState.WAITING:
-            self._table.move(pod, PodState.UNGATED)
+            self._table.move(pod, PodState.PENDING)
 
     def refuse(self, pod: TrackedPod, reason: str) -> None:
         """Refuse the held bind of a pod."""
         self._tickets.pop(pod.ticket, None)
         self._out.append(Refuse(pod.ticket, pod.uid, reason))
-        self._table.move(pod, PodState.UNGATED)
+        self._table.move(pod, PodState.PENDING)
 
     # -- gangs --------------------------------------------------------------------------------
 
@@ -102,13 +104,13 @@ class Holding:
         """Handle the end of a pod: its gang shrinks, so its binds are not held for more pods."""
         gang.held.gathering = False
 
-    def begin(self, gang: TrackedGang) -> None:
-        """Note that the begin of a gang was reported."""
-        gang.held.begun = True
-
     def end_backoff(self, gang: TrackedGang, now: float) -> None:
         """End the back-off of a gang now."""
         gang.held.not_before = now
+
+    def preempts(self, gang: TrackedGang) -> None:
+        """Note that pods are deleted for a gang."""
+        gang.held.preempted = True
 
     def large_soon(self, gang: TrackedGang, now: float) -> bool:
         """Return whether a gang has enough pods, or may have once new pods are seen.
@@ -131,17 +133,28 @@ class Holding:
         self._observer.rejected(gang, cause, reason, len(refused))
         # Without held binds there is nothing to answer; the gang backs off nevertheless.
         if refused:
-            gang.held.gave_up_at = now
             gang.held.refusing = reason
             self._refuse_some(gang)
         # Unschedulable pods may fit now, and will be tried again.
         for pod in list(gang.pods[PodState.UNSCHEDULABLE].values()):
-            self._table.move(pod, PodState.UNGATED)
+            self._table.move(pod, PodState.PENDING)
         pause_s = min(limits.first_backoff_s * 2**gang.held.failures, limits.longest_backoff_s)
         gang.held.not_before = now + pause_s
         gang.held.failures = min(gang.held.failures + 1, 30)
+        if gang.held.preempted:
+            self._end_preemption(gang, now)
         self._deadlines.drop(gang)
         self._table.touch(gang)
+
+    def _end_preemption(self, gang: TrackedGang, now: float) -> None:
+        """Have no more pods deleted for a while.
+
+        A gang that never fits would otherwise delete others' pods at each attempt.
+        """
+        held, limits = gang.held, self._limits
+        pause_s = limits.first_preemption_s * 2**held.preempted_in_vain
+        held.preempts_from = now + min(pause_s, limits.longest_preemption_s)
+        held.preempted, held.preempted_in_vain = False, min(held.preempted_in_vain + 1, 30)
 
     def review(self, gang: TrackedGang) -> None:
         """Release or refuse held binds of a gang that has changed, and set its timers."""
@@ -150,6 +163,7 @@ class Holding:
         if complete:
             held = gang.held
             held.failures, held.not_before, held.begun = 0, 0.0, False
+            held.preempted, held.preempted_in_vain, held.preempts_from = False, 0, 0.0
         # A pod that comes later starts another attempt, with the whole time.
         if not gang.waiting or complete:
             self._deadlines.drop(gang)

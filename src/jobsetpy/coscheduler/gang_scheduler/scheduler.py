@@ -1,4 +1,4 @@
-"""Gang scheduler: a state machine without I/O that ungates gangs and holds, binds or refuses pods.
+"""Gang scheduler: a state machine without I/O that holds, binds or refuses pods of gangs.
 
 Inputs are events (pods seen and gone, bind requests, pods without a node, results, time); outputs
 are lists of actions. The process around it holds the requests, writes to the API server, and calls
@@ -6,20 +6,17 @@ are lists of actions. The process around it holds the requests, writes to the AP
 
 * **A gang is bound as a whole or not at all**: binds are held until there are enough of them, or
   their time is over. Then all are refused, and the scheduler gives up their reservations.
-* **No gang gives way in vain**: a pod that finds no node costs its gang nothing at first, and other
-  gangs only reservations with which they make no progress themselves, and only where that capacity
-  would help.
-* **Pods that are created without a gate wait for the others**: their binds are held while the gang
-  grows, since they were not refused before.
+* **Gangs that lack capacity take turns**: a pod that finds no node costs no other gang anything
+  that makes progress.
+* **Pods that are created first wait for the others**: their binds are held while the gang grows,
+  since they were not refused before.
 
-The parts: the :mod:`table <.table>` of gangs, :mod:`ungating <.ungating>`, :mod:`holding
-<.holding>`, :mod:`reservations <.reservations>` and :mod:`contention <.contention>`. An event
-changes pods in the table; then each part reviews the gangs that have changed, and the next gangs
-are ungated.
+The parts: the :mod:`table <.table>` of gangs, :mod:`holding <.holding>` and :mod:`contention
+<.contention>`. An event changes pods in the table; then the parts review the gangs that have
+changed.
 
 Costs per event do not grow with the size of the gang, except for events that release or refuse all
-of it, nor with the number of gangs, except for growth of capacity, after which waiting gangs are
-checked again, a hundred at a time.
+of it, nor with the number of gangs.
 """
 
 from __future__ import annotations
@@ -27,18 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from jobsetpy.coscheduler.gang_scheduler.capacity.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.contention import Contention
-from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
-from jobsetpy.coscheduler.gang_scheduler.order.reservations import Reservations
-from jobsetpy.coscheduler.gang_scheduler.order.timers import earliest
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Cause,
     Counts,
-    KeepTime,
     Limits,
     PodState,
     Preemption,
@@ -46,47 +38,24 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     SeenPod,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
-from jobsetpy.coscheduler.gang_scheduler.ungating import Ungating
+from jobsetpy.coscheduler.gang_scheduler.timers import earliest
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
-_BUSY: Final = 100
-"""Number of pending actions above which the next gang is chosen in a separate pass."""
-
-_ANSWERED: Final = frozenset({PodState.GATED, PodState.BINDING, PodState.BOUND})
+_ANSWERED: Final = frozenset({PodState.BINDING, PodState.BOUND})
 """States in which a bind of a pod is refused."""
 
 
 class GangScheduler:
     """State of all gangs of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        *,
-        observer: Observer | None = None,
-        capacity: Capacity | None = None,
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, *, observer: Observer | None = None) -> None:
         limits, observer = limits or Limits(), observer or Observer()
         self._limits = limits
         self._out: list[Action] = []
         self._paused = False
-        self._fit = Fit(capacity)
         self._table = GangTable(observer)
         self._holding = Holding(self._table, limits, observer, self._out)
-        self._reservations = Reservations(self._fit, limits, self._scan_all)
-        self._ungating = Ungating(
-            self._table,
-            self._fit,
-            self._holding,
-            self._reservations,
-            limits,
-            observer,
-            self._out,
-        )
-        self._contention = Contention(self._fit, limits, self._ungating, self._holding)
-        # The order of these does not matter: each reads the progress of a gang and what the held
-        # binds know of it, and writes its own record.
-        self._parts = (self._contention, self._reservations, self._ungating)
+        self._contention = Contention(limits, self._holding)
         self.knows: Callable[[str], bool] = self._table.pods.__contains__
         self.gang: Callable[[PodGroupKey], TrackedGang | None] = self._table.gangs.get
         self.counts: Callable[[], Counts] = self._table.counts
@@ -115,7 +84,10 @@ class GangScheduler:
             known = None
         if not pod.ended:
             if known is None:
-                known = self._add(pod, now)
+                known = self._table.add(
+                    pod, PodState.BOUND if pod.member.bound else PodState.PENDING
+                )
+                self._holding.pod_added(known.gang, now)
             else:
                 self._update(known, pod)
         return self._schedule_and_flush(now)
@@ -127,21 +99,12 @@ class GangScheduler:
             self._remove(pod)
         return self._schedule_and_flush(now)
 
-    def ungate_failed(self, uid: str, now: float) -> list[Action]:
-        """Handle a failed removal of a gate; it will be tried again."""
-        self._move(uid, {PodState.UNGATED}, PodState.GATED)
-        return self._schedule_and_flush(now)
-
     def unschedulable(self, uid: str, now: float) -> list[Action]:
         """Handle a pod for which the scheduler has found no node.
 
-        Its gang keeps its reservations: capacity may become free. But of two gangs that cannot be
-        complete for lack of capacity, the younger one gives way if its capacity helps the older: so
-        they do not wait for each other until they time out.
+        Its gang keeps its reservations, unless another one lacks capacity as well and has the turn.
         """
-        pod = self._move(uid, {PodState.UNGATED, PodState.UNSCHEDULABLE}, PodState.UNSCHEDULABLE)
-        if pod is not None and not self._fit.counted(pod.gang):
-            self._reservations.bypass(pod.gang)
+        self._move(uid, PodState.PENDING, PodState.UNSCHEDULABLE)
         return self._schedule_and_flush(now)
 
     def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
@@ -160,9 +123,8 @@ class GangScheduler:
         if pod.state in _ANSWERED:
             obstacle = f"the pod is {pod.state.value}"
         else:
-            self._table.attempted(pod)
             obstacle = self._obstacle(pod.gang, now)
-            self._table.move(pod, PodState.UNGATED)
+            self._table.move(pod, PodState.PENDING)
         if obstacle:
             self._out.append(Refuse(ticket, uid, obstacle))
         else:
@@ -176,19 +138,7 @@ class GangScheduler:
 
     def bind_done(self, uid: str, *, ok: bool, now: float) -> list[Action]:
         """Handle the result of a :class:`Bind`; a failed one is requested again and not held."""
-        self._move(uid, {PodState.BINDING}, PodState.BOUND if ok else PodState.UNGATED)
-        return self._schedule_and_flush(now)
-
-    def capacity_grew(self, now: float, *, freed: bool = True) -> list[Action]:
-        """Handle a possible increase of free capacity.
-
-        Args:
-            now: current time.
-            freed: pods or nodes have changed; not only reservations were given up.
-        """
-        self._ungating.capacity_grew(now, freed=freed)
-        self._reservations.update(now)
-        self._scan_all()
+        self._move(uid, PodState.BINDING, PodState.BOUND if ok else PodState.PENDING)
         return self._schedule_and_flush(now)
 
     def preempt(
@@ -198,55 +148,53 @@ class GangScheduler:
 
         Their gangs are refused instead, which frees the capacity as well. If some nodes have no
         waiting pods among their victims, and no node has only such, the scheduler chooses among
-        these nodes. No pod is deleted for a gang that is too small, or that cannot be complete even
-        then.
+        these nodes. No pod is deleted for a gang that is too small, nor for a while after others
+        were deleted for it in vain.
 
         Args:
             victims: UIDs of the pods that would be deleted, by node.
             now: current time.
             preemptor: UID of the pod that needs the capacity.
-
         """
-        if not self._would_help(self._table.pods.get(preemptor)):
+        pod = self._table.pods.get(preemptor)
+        gang = None if pod is None or pod.gang.complete else pod.gang
+        if gang is not None and not (gang.is_large and gang.held.preempts_from <= now):
             return Preemption("refused", {}, self._schedule_and_flush(now))
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
         free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
         clean = {node: uids for node, uids in nodes.items() if not waiting[node]}
         if clean and not free:
+            if gang is not None:
+                self._holding.preempts(gang)
             return Preemption("allowed", clean, self._schedule_and_flush(now))
         self._give_way([waiting[node] for node in sorted(free or nodes) if waiting[node]], now)
         return Preemption("spared", {}, self._schedule_and_flush(now))
-
-    def _would_help(self, pod: TrackedPod | None) -> bool:
-        """Return whether a pod's gang can start."""
-        if pod is None or pod.gang.complete:
-            return True
-        return pod.gang.is_large and self._fit.fits(pod.gang)
 
     def _give_way(self, choices: Sequence[Sequence[str]], now: float) -> None:
         """Refuse the gangs of the fewest waiting pods whose capacity is enough."""
         for uid in min(choices, key=len, default=()):
             victim = self._table.pods[uid]
             if victim.state is PodState.WAITING:
-                self._contention.reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
+                self._holding.reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
 
     def tick(self, now: float) -> list[Action]:
         """Handle the passage of time.
 
         The order follows from what each step needs: batches that were begun come first, since
         nothing may refuse a gang whose binds are being executed. A gang that has become too small,
-        or complete, is not late. Turns are given, and gangs give way, when those that are late have
-        given up their capacity. Reservations begin with what is left, and end back-offs only then.
+        or complete, is not late. Gangs give way when those that are late have given up their
+        capacity.
         """
         self._holding.continue_batches()
         self._holding.end_gathering(now)
-        self._review_changed(now)  # what has ended drops its deadline
-        self._contention.time_out(self._holding.pop_late(now), now)
-        self._review_changed(now)
+        self._review_changed()  # what has ended drops its deadline
+        for gang in self._holding.pop_late(now):
+            have, want = gang.running + gang.waiting, gang.info().min_available
+            why = f"{gang.key}: {have} of {want} pods in time"
+            self._holding.reject(gang, Cause.TIMEOUT, why, now)
+        self._review_changed()
         self._contention.resolve(now)
-        self._reservations.update(now)
-        self._ungating.end_backoffs(now)
         return self._schedule_and_flush(now)
 
     def finish(self, now: float) -> list[Action]:
@@ -261,40 +209,9 @@ class GangScheduler:
 
     def next_wake(self, now: float) -> float | None:
         """Return when :meth:`tick` is due; ``None`` if no timer is set. O(1) amortised."""
-        return earliest(
-            self._holding.next_wake(now),
-            self._contention.next_wake(),
-            self._reservations.next_wake(),
-            self._ungating.next_wake(now),
-        )
-
-    def lacks_capacity(self, gang: TrackedGang) -> bool:
-        """Return whether a gang stays gated because it certainly does not fit."""
-        return gang.ready and not gang.complete and not self._fit.fits(gang)
-
-    def queue_is_empty(self) -> bool:
-        """Return whether no gang has to wait for its turn or for capacity; O(1).
-
-        Gangs that are being placed and were not refused before do not count as waiting.
-        """
-        return (
-            self._reservations.gang is None
-            and self._ungating.is_empty
-            and self._contention.is_quiet
-        )
+        return earliest(self._holding.next_wake(now), self._contention.next_wake())
 
     # -- pods ---------------------------------------------------------------------------------
-
-    def _add(self, pod: SeenPod, now: float) -> TrackedPod:
-        state = PodState.GATED if pod.gated else PodState.UNGATED
-        if pod.member.bound:
-            state = PodState.BOUND
-        known = self._table.add(pod, state)
-        # Pods from before the start of this process may have been ungated by its predecessor.
-        if self._paused and state is PodState.UNGATED:
-            self._ungating.seen_ungated(known.gang)
-        self._holding.pod_added(known.gang, now)
-        return known
 
     def _update(self, known: TrackedPod, pod: SeenPod) -> None:
         self._table.update(known, pod)
@@ -303,8 +220,6 @@ class GangScheduler:
             if known.state is PodState.WAITING:
                 self._holding.refuse(known, "the pod has a node")
             self._table.move(known, PodState.BOUND)
-        elif known.state is PodState.GATED and not pod.gated:
-            self._table.move(known, PodState.UNGATED)
 
     def _remove(self, pod: TrackedPod) -> None:
         if pod.state is PodState.WAITING:
@@ -312,13 +227,11 @@ class GangScheduler:
         self._holding.pod_removed(pod.gang)
         self._table.remove(pod)
 
-    def _move(self, uid: str, states: set[PodState], state: PodState) -> TrackedPod | None:
-        """Change the state of a pod that is in one of some states."""
+    def _move(self, uid: str, before: PodState, state: PodState) -> None:
+        """Change the state of a pod that is in another one."""
         pod = self._table.pods.get(uid)
-        if pod is None or pod.state not in states:
-            return None
-        self._table.move(pod, state)
-        return pod
+        if pod is not None and pod.state is before:
+            self._table.move(pod, state)
 
     def _unbound(self, uid: str) -> bool:
         """Return whether a pod has only a reservation.
@@ -336,59 +249,36 @@ class GangScheduler:
     def _obstacle(self, gang: TrackedGang, now: float) -> str:
         """Return why a bind of a pod of a gang is refused now; "" if it is not."""
         wanted, why = gang.info().min_available, ""
-        if gang.held.not_before > now and not gang.complete:
+        backs_off = gang.held.not_before > now or self._contention.has_to_wait(gang)
+        if backs_off and not gang.complete:
             why = "backs off"
         elif not self._holding.large_soon(gang, now) and not gang.complete:
             why = f"has {gang.placeable} of {wanted} pods"
         elif self._holding.exceeds_limit(gang):
             why = f"needs {wanted} held binds, of {self._limits.held}"
-        elif gang.held.failures and self._reservations.must_leave_capacity(gang):
-            why = "leaves capacity to another group"
         return why and f"{gang.key} {why}"
 
-    def _scan_all(self) -> None:
-        self._ungating.scan_all()
-
     def _schedule_and_flush(self, now: float) -> list[Action]:
-        """Bring all parts up to date after an event, ungate gangs, and return all actions."""
-        self._review_changed(now)
+        """Bring all parts up to date after an event, and return all actions."""
+        self._review_changed()
         if self._contention.is_new:
             self._contention.resolve(now)
-            self._review_changed(now)
+            self._review_changed()
         if self._paused:
             return []
-        for lane in list(self._ungating.awake):
-            if len(self._out) > _BUSY:
-                break  # enough actions: the next wake-up is due immediately
-            self._ungating.advance(lane, now)
-            self._review_changed(now)
         out = self._out.copy()
         self._out.clear()
         return out
 
-    def _keep_time(self, gang: TrackedGang) -> None:
-        """Have the oldest remaining pod show the time from which the gang has waited."""
-        oldest = gang.keep_time()
-        self._out.append(KeepTime(gang.key, oldest.uid, gang.info().initial_timestamp))
-
-    def _review_changed(self, now: float) -> None:
+    def _review_changed(self) -> None:
         changed = self._table.changed
         while changed:
             gang = next(iter(changed))
             if gang.kinds:
                 # First: whether its held binds are executed decides whether it is complete.
                 self._holding.review(gang)
-                progress = gang.progress()
-                for part in self._parts:
-                    part.review(gang, now, progress)
-                if (
-                    progress.waits
-                    and gang.time_is_lost
-                    and gang.time_kept_by not in self._table.pods
-                ):
-                    self._keep_time(gang)
+                self._contention.review(gang)
             else:
                 self._holding.forget(gang)
-                for part in self._parts:
-                    part.forget(gang)
+                self._contention.forget(gang)
             self._table.reviewed(gang)

@@ -14,8 +14,7 @@ from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 class PodState(Enum):
     """State of a pod in a gang."""
 
-    GATED = "gated"
-    UNGATED = "lifted"  # published in metrics
+    PENDING = "pending"
     UNSCHEDULABLE = "unschedulable"
     WAITING = "waiting"
     BINDING = "binding"
@@ -34,7 +33,6 @@ class SeenPod:
         name: name of the pod.
         uid: UID of the pod.
         member: properties that matter to its gang; ``bound`` if it has a node.
-        gated: it has our scheduling gate.
         ended: it has finished, or is being deleted.
     """
 
@@ -42,17 +40,7 @@ class SeenPod:
     name: str
     uid: str
     member: Member
-    gated: bool = False
     ended: bool = False
-
-
-@attrs.frozen
-class Ungate:
-    """Remove the scheduling gate of a pod."""
-
-    group: PodGroupKey
-    name: str
-    uid: str
 
 
 @attrs.frozen
@@ -72,20 +60,7 @@ class Refuse:
     reason: str
 
 
-@attrs.frozen
-class KeepTime:
-    """Write the time from which a gang has waited into the status of a pod.
-
-    Its oldest pod was replaced. Another process would see only the remaining pods, and the gang
-    would lose its place in the queue.
-    """
-
-    group: PodGroupKey
-    uid: str
-    since: float
-
-
-Action = Ungate | Bind | Refuse | KeepTime
+Action = Bind | Refuse
 
 
 @attrs.frozen(kw_only=True)
@@ -93,14 +68,8 @@ class Limits:
     """Limits of the gang scheduler.
 
     Args:
-        in_flight: maximum number of incomplete gangs ungated at a time.
-        stuck: additional maximum for gangs that have failed ``stuck_after`` times.
-        stuck_after: number of failures after which a gang counts as stuck.
-        settle_s: time in seconds after which an ungated gang counts as settled, plus
-            ``settle_per_pod_s`` for each pod.
-        settle_per_pod_s: additional settling time for each pod, in seconds.
-        patience_s: time in seconds for which an incomplete gang with an unschedulable pod keeps its
-            reservations before other gangs get them; applies to its first attempt only.
+        turn_s: duration in seconds of the turn of a gang that lacks capacity, plus
+            ``permit_per_pod_s`` for each of its pods; longer than kube-scheduler's back-off.
         permit_s: time in seconds for which binds of an incomplete gang are held, plus
             ``permit_per_pod_s`` for each required pod; see ``plugin.permit_timeout``.
         permit_per_pod_s: additional time for each required pod, in seconds.
@@ -109,58 +78,35 @@ class Limits:
         first_backoff_s: time in seconds for which binds of a refused gang are refused; doubled each
             time, at most ``longest_backoff_s``.
         longest_backoff_s: maximum back-off, in seconds.
-        reserve_after_s: waiting time in seconds after which capacity that becomes free is reserved
-            for a gang, if it may fit into the empty cluster; 0 for never.
+        first_preemption_s: time in seconds for which a gang preempts no more pods after it was
+            refused although it had preempted some; doubled each time, at most
+            ``longest_preemption_s``.
+        longest_preemption_s: maximum of that time, in seconds.
         held: maximum number of binds that can be held at a time; 0 for no limit.
     """
 
-    in_flight: int = 4
-    stuck: int = 32
-    stuck_after: int = 3
-    settle_s: float = 5.0
-    settle_per_pod_s: float = 0.02
-    patience_s: float = 5.0
+    turn_s: float = 15.0
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
     gather_s: float = 3.0
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
-    reserve_after_s: float = 60.0
+    first_preemption_s: float = 60.0
+    longest_preemption_s: float = 3600.0
     held: int = 0
-
-    def round_s(self, pods: int) -> float:
-        """Return the time in which this number of pods returns from the scheduler's back-off."""
-        return self.longest_backoff_s + self.settle_s + self.settle_per_pod_s * pods
 
 
 class Cause(Enum):
     """Reason for refusing a gang's held binds."""
 
-    UNSCHEDULABLE = "unschedulable"
-    """One of its pods found no node."""
     YIELDED = "yielded"
-    """An older gang found no node, and this one held capacity."""
+    """One of its pods found no node, and another gang has the turn."""
     TIMEOUT = "timeout"
     """It was not complete in time."""
     PREEMPTED = "preempted"
     """A pod of higher priority needs its capacity."""
     TOO_SMALL = "too_small"
     """Pods were deleted while it waited."""
-
-
-@attrs.frozen
-class Progress:
-    """Progress of a gang, as its parts review it.
-
-    Args:
-        ready: it has gated pods that may be ungated.
-        in_flight: it is at least partly ungated, and not complete.
-        waits: it waits for capacity: behind its gates, or while it is being placed.
-    """
-
-    ready: bool
-    in_flight: bool
-    waits: bool
 
 
 @attrs.frozen
@@ -183,7 +129,7 @@ class Counts:
     """Numbers of gangs and pods.
 
     Args:
-        groups: number by stage: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
+        groups: number by stage: ``incomplete``, ``pending``, ``holding``, ``bound``.
         pods: number by values of :class:`PodState`.
     """
 

@@ -59,21 +59,7 @@ class GangTable:
             self._states[pod.state] -= 1
             self._states[state] += 1
             pod.state = state
-        if state is not PodState.UNGATED:
-            self.attempted(pod)
         self.touch(gang)
-
-    def await_first_attempt(self, pod: TrackedPod) -> None:
-        """Note that the scheduler has yet to try a pod whose gate is removed."""
-        pod.gang.tabled.awaiting_first_attempt.add(pod.uid)
-
-    def attempted(self, pod: TrackedPod) -> None:
-        """Note that the scheduler has tried a pod."""
-        pod.gang.tabled.awaiting_first_attempt.discard(pod.uid)
-
-    def await_no_attempt(self, gang: TrackedGang) -> None:
-        """Wait no longer for the scheduler to try a gang's pods."""
-        gang.tabled.awaiting_first_attempt.clear()
 
     def remove(self, pod: TrackedPod) -> None:
         """Remove a pod."""
@@ -81,7 +67,6 @@ class GangTable:
         del self.pods[pod.uid]
         del gang.pods[pod.state][pod.uid]
         self._states[pod.state] -= 1
-        self.attempted(pod)
         gang.remove_kind(pod.kind)
         if not gang.kinds:
             del self.gangs[gang.key]
@@ -97,11 +82,11 @@ class GangTable:
         """Count a gang in its stage: everything that depends on it is up to date."""
         self.changed.pop(gang, None)
         stage = gang.stage if gang.kinds else ""
-        if gang.tabled.counted_as != stage:
-            for name, change in ((gang.tabled.counted_as, -1), (stage, 1)):
+        if gang.counted_as != stage:
+            for name, change in ((gang.counted_as, -1), (stage, 1)):
                 if name:
                     self._stages[name] += change
-            gang.tabled.counted_as = stage
+            gang.counted_as = stage
             self._observer.staged(gang, stage)
 
     # -- queries ------------------------------------------------------------------------------

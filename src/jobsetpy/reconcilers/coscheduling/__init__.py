@@ -1,6 +1,5 @@
 """Coscheduling: gangs of pods that are bound together or not at all.
 
-Terms: a *gang* is a set of pods that need each other; a scheduling *gate* holds a pod back until it
-is removed (the pod is *ungated*); a *backend* is the program that schedules gangs: the coscheduler
-of this project, the API server's own ``PodGroup`` objects, or none.
+Terms: a *gang* is a set of pods that need each other; a *backend* is the program that schedules
+gangs: the coscheduler of this project, the API server's own ``PodGroup`` objects, or none.
 """

@@ -10,20 +10,15 @@ fewer pods than its minimum, or with inconsistent pods, is detected by the cosch
 
 from __future__ import annotations
 
-from typing import Final
-
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backends import (
-    GATE,
     SchedulerFields,
     chooses_no_scheduler,
     resources_of_member,
 )
 from jobsetpy.reconcilers.coscheduling.requests import positive
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
-from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, items, objects, text
-
-_GATES: Final = "/spec/schedulingGates"
+from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, objects, text
 
 
 def is_member(pod: Json) -> bool:
@@ -33,48 +28,27 @@ def is_member(pod: Json) -> bool:
     return bool(named) and not text(spec, "nodeName") and not child(spec, "schedulingGroup")
 
 
-def add_marks(
-    pod: Json,
-    marks: SchedulerFields,
-    *,
-    before: Patch | None = None,
-    queue_is_empty: bool = False,
-) -> Patch:
+def add_marks(pod: Json, marks: SchedulerFields) -> Patch:
     """Return a JSON patch with missing scheduler fields of a gang's pod; empty if none are needed.
 
     Args:
         pod: pod to be created; not changed.
         marks: scheduler fields of the backend. Only those of the coscheduler can be added to pods.
-        before: earlier patch of the same pod, which may add other scheduling gates.
-        queue_is_empty: no gang waits, so the pod needs a gate only if other gates hold it back.
 
-    Guarantees: gates of other controllers stay, a scheduler chosen by the pod stays, and a second
-    application is an empty patch.
+    Guarantees: a scheduler chosen by the pod stays, and a second application is an empty patch.
     """
-    if not marks.gates or not is_member(pod):
+    if not marks.coscheduled or not is_member(pod):
         return []
-    spec = child(pod, "spec")
-    held_back = bool(before) or bool(items(spec, "schedulingGates"))
-    patch = _gate(spec, before or []) if held_back or not queue_is_empty else []
-    if marks.scheduler_name and chooses_no_scheduler(spec):
+    patch: Patch = []
+    if marks.scheduler_name and chooses_no_scheduler(child(pod, "spec")):
         scheduler = {"op": "add", "path": "/spec/schedulerName", "value": marks.scheduler_name}
         patch.append(scheduler)
-    containers = objects(spec, "containers")
+    containers = objects(child(pod, "spec"), "containers")
     if marks.member_resource and containers and not any(map(_asks, containers)):
         _, first = containers[0]
         resources = resources_of_member(first.get("resources"))
         patch.append({"op": "add", "path": "/spec/containers/0/resources", "value": resources})
     return patch
-
-
-def _gate(spec: Json, before: Patch) -> Patch:
-    """Return a patch with the gate, next to the gates of others; empty if the pod has it."""
-    gates = [gate.get("name") for _, gate in objects(spec, "schedulingGates")]
-    if GATE["name"] in gates:
-        return []
-    others = items(spec, "schedulingGates") or any(each["path"] == _GATES for each in before)
-    where, value = (f"{_GATES}/-", dict(GATE)) if others else (_GATES, [dict(GATE)])
-    return [{"op": "add", "path": where, "value": value}]
 
 
 def _asks(container: tuple[int, Json]) -> bool:

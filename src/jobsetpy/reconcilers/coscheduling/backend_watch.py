@@ -4,10 +4,8 @@ With ``auto``: native gangs if the API server serves ``PodGroup``, else the cosc
 installed, else labels. With ``podgroup``, labels are the fallback. Both can change while a manager
 runs: the control plane is upgraded, a coscheduler is installed or removed.
 
-A coscheduler publishes the state of its queue in a Lease. The Lease exists as long as it is
-installed, and its content counts as long as it is renewed. Its age at the start of a manager is
-unknown, because clocks may differ: so it counts only after the first observed renewal. Each replica
-of a manager watches it; its webhooks need it as well.
+A coscheduler publishes its settings in a Lease, which exists as long as it is installed and is
+renewed while one leads. Each replica of a manager watches it; its webhooks need it as well.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from jobsetpy.reconcilers.coscheduling.backends import (
 )
 from jobsetpy.reconcilers.coscheduling.native import NativeWatch
 from jobsetpy.reconcilers.coscheduling.pod_groups import NativeObjects
-from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
+from jobsetpy.reconcilers.coscheduling.published import CoschedulerState, coscheduler_state
 from jobsetpy.reconcilers.coscheduling.requests import requests_gangs
 
 SILENT_S: Final = 60.0
@@ -64,8 +62,7 @@ class BackendWatch:
         self._clock: Clock = manager.clock
         self._asked = marks
         self._unseen = unseen
-        self._state: QueueState | None = None
-        self._counts_until = 0.0
+        self._state: CoschedulerState | None = None
         self._heard: float | None = None
 
     @property
@@ -78,11 +75,6 @@ class BackendWatch:
     def marks_of_others(self) -> SchedulerFields:
         """Current scheduler fields of pods that only have labels: never ``PodGroup``."""
         return self._asked.resolved(self._state)
-
-    @property
-    def ungates(self) -> bool:
-        """Return whether gates of the coscheduler are removed: no coscheduler would do so."""
-        return self._state is None and self.marks.backend != COSCHEDULER
 
     @property
     def scheduler(self) -> str:
@@ -105,13 +97,6 @@ class BackendWatch:
         if self._heard is None:
             self._heard = now
         return messages.SILENT_COSCHEDULER if now - self._heard > SILENT_S else ""
-
-    @property
-    def queue_is_empty(self) -> bool:
-        """Return whether a live coscheduler has an empty queue, so that pods need no gate."""
-        if self._asked.always_gate or self._clock.monotonic() >= self._counts_until:
-            return False
-        return self._state is not None and not self._state.waiting
 
     def native_objects(self, uid: str) -> NativeObjects | None:
         """Return the native objects of a JobSet; ``None`` if gangs are not native."""
@@ -138,21 +123,18 @@ class BackendWatch:
 
     def on_delete(self, obj: Lease, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
         """Handle the removal of the coscheduler."""
-        self._state, self._counts_until = None, 0.0
+        self._state = None
 
     def _see(self, lease: Lease, *, renewed: bool) -> None:
         self._state = _state(lease)
         if renewed or self._heard is None:
             self._heard = self._clock.monotonic()
-        if renewed:
-            lasts_s = lease.spec.lease_duration_seconds or 0
-            self._counts_until = self._clock.monotonic() + lasts_s
 
 
-def _state(lease: Lease | None) -> QueueState | None:
+def _state(lease: Lease | None) -> CoschedulerState | None:
     if lease is None:
         return None
-    return queue_state(lease.metadata.annotations.get(keys.COSCHEDULER_QUEUE_ANNOTATION, ""))
+    return coscheduler_state(lease.metadata.annotations.get(keys.COSCHEDULER_QUEUE_ANNOTATION, ""))
 
 
 def _all_with_groups(

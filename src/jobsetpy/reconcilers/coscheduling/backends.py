@@ -5,7 +5,7 @@ A manager has one backend for all its JobSets:
 * ``auto``: ``podgroup`` if the API server serves it, else ``coscheduler`` if one is installed, else
   ``labels``.
 * ``labels``: only the two labels, for a scheduler whose own plugin reads them.
-* ``coscheduler``: a scheduling gate, which our coscheduler removes when it is the gang's turn.
+* ``coscheduler``: the scheduler that calls our coscheduler, or the resource by which it knows them.
 * ``podgroup``: the API server's ``PodGroup``; pods name theirs in ``spec.schedulingGroup``.
 
 Templates of running Jobs are immutable, so their pods keep the backend that the Job was created
@@ -20,14 +20,12 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
+from jobsetpy.reconcilers.coscheduling.published import CoschedulerState
 
 AUTO, LABELS, COSCHEDULER, PODGROUP = keys.COSCHEDULING_BACKENDS
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """Value that the API server fills in, so it cannot be distinguished from an empty field."""
-
-GATE: Final = {"name": keys.COSCHEDULING_GATE}
 
 
 @attrs.frozen(kw_only=True)
@@ -40,21 +38,18 @@ class SchedulerFields:
             that name no other.
         member_resource: let pods request one of the resource by which a scheduler can distinguish
             them, so that ordinary pods do not depend on the coscheduler.
-        always_gate: add the gate even while no gang waits: gangs are then tried one after the
-            other, at the cost of a second write for each pod.
     """
 
     backend: str = AUTO
     scheduler_name: str = ""
     member_resource: bool = False
-    always_gate: bool = False
 
     @property
-    def gates(self) -> bool:
-        """Return whether pods are created with the gate, unless no gang waits."""
+    def coscheduled(self) -> bool:
+        """Return whether the coscheduler schedules gangs."""
         return self.backend == COSCHEDULER
 
-    def resolved(self, state: QueueState | None, *, native: bool = False) -> SchedulerFields:
+    def resolved(self, state: CoschedulerState | None, *, native: bool = False) -> SchedulerFields:
         """Return the fields for the backend that the cluster has.
 
         Args:
@@ -84,41 +79,27 @@ def job_annotations(marks: SchedulerFields) -> dict[str, str]:
 
 
 def marked(
-    pod_spec: Mapping[str, Any],
-    marks: SchedulerFields,
-    pod_group: str,
-    *,
-    gate: bool = True,
+    pod_spec: Mapping[str, Any], marks: SchedulerFields, pod_group: str
 ) -> Mapping[str, Any]:
     """Return a template's pod spec with the scheduler fields of its backend.
 
-    A template that sets ``nodeName`` bypasses all schedulers, and the API server would reject a
-    gate on it.
+    A template that sets ``nodeName`` bypasses all schedulers.
 
     Args:
         pod_spec: pod spec of a template; not changed.
         marks: scheduler fields of the backend.
         pod_group: name of the pods' ``PodGroup``, for the backend ``podgroup``.
-        gate: add the scheduling gate for the coscheduler.
     """
     if marks.backend == PODGROUP:
         return {**pod_spec, "schedulingGroup": {"podGroupName": pod_group}}
-    if not marks.gates or pod_spec.get("nodeName"):
+    if not marks.coscheduled or pod_spec.get("nodeName"):
         return pod_spec
     out = dict(pod_spec)
-    if gate:
-        out["schedulingGates"] = gated(pod_spec.get("schedulingGates"))
     if marks.scheduler_name and chooses_no_scheduler(pod_spec):
         out["schedulerName"] = marks.scheduler_name
     if marks.member_resource:
         out["containers"] = _as_member(pod_spec.get("containers"))
     return out
-
-
-def gated(gates: Any) -> list[Any]:
-    """Return the gates, including that of the coscheduler."""
-    present = list(gates or ())
-    return present if GATE in present else [*present, dict(GATE)]
 
 
 def chooses_no_scheduler(pod_spec: Mapping[str, Any]) -> bool:

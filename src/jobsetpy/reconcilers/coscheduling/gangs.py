@@ -229,8 +229,6 @@ def pod_annotations(jobset: JobSet) -> dict[str, str]:
     timeout = jobset.metadata.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
     if timeout is not None and positive(timeout):
         out[keys.COSCHEDULING_TIMEOUT_ANNOTATION] = timeout
-    if jobset.metadata.annotations.get(keys.COSCHEDULING_CAPACITY_ANNOTATION) == "false":
-        out[keys.COSCHEDULING_CAPACITY_ANNOTATION] = "false"
     return out
 
 

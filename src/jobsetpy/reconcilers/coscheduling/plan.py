@@ -36,7 +36,7 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import (
 )
 from jobsetpy.reconcilers.coscheduling.requests import SCOPES
 from jobsetpy.reconcilers.coscheduling.status import GangStanding
-from jobsetpy.reconcilers.coscheduling.tally import GATED, GangCounts, GangKey
+from jobsetpy.reconcilers.coscheduling.tally import GangCounts, GangKey
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
@@ -62,7 +62,6 @@ class ObservedGangs:
         pods: lookup of all pods with the JobSet's label, called only when all have to be checked.
         native: ``PodGroup`` and ``Workload`` objects of the JobSet; ``None`` with another backend.
         features: the feature gates.
-        ungates: gates of the coscheduler are removed, because there is none.
         scheduler: scheduler of gangs, for users; "" if none is known.
         not_served: reason for which pods only get labels, if more was requested.
     """
@@ -77,7 +76,6 @@ class ObservedGangs:
     pods: Callable[[], Iterable[ChildPod]] = tuple
     native: NativeObjects | None = None
     features: Features = attrs.field(factory=Features)
-    ungates: bool = True
     scheduler: str = ""
     not_served: str = ""
 
@@ -94,7 +92,6 @@ class GangMemory:
         waits: some gang was incomplete then.
         incomplete: names of the gangs that are incomplete now, kept by events of pods.
         above: names of the gangs whose ``PodGroup`` has a higher minimum than they need.
-        ungates: gates of the coscheduler are removed.
         complained: an invalid annotation was reported.
         next_report: time at which the state of the gangs is written, monotonic; ``None``
             if no gang is incomplete.
@@ -108,7 +105,6 @@ class GangMemory:
     waits: bool = False
     incomplete: set[str] = attrs.field(factory=set)
     above: frozenset[str] = frozenset()
-    ungates: bool = True
     complained: bool = False
     next_report: float | None = None
     pause: float = 0.0
@@ -164,7 +160,7 @@ def pod_fix(memory: GangMemory, pod: ChildPod) -> FixPod | None:
     gang = memory.gangs.of(meta.labels.replicated_job_name, meta.labels.job_index)
     if gang is None:
         return None
-    stranded = _is_stranded(memory, pod)
+    stranded = _is_stranded(pod)
     if memory.gangs.has_left(meta.labels):
         return FixPod(pod, dict.fromkeys(GANG_LABELS), stranded) if meta.labels.pod_group else None
     standing = memory.standings.get(gang.name)
@@ -181,13 +177,10 @@ def pod_fix(memory: GangMemory, pod: ChildPod) -> FixPod | None:
     return FixPod(pod, labels, stranded)
 
 
-def _is_stranded(memory: GangMemory, pod: ChildPod) -> bool:
-    """Return whether a pod waits for a coscheduler that no longer exists."""
-    return (
-        pod.metadata.annotations.coscheduling_backend == COSCHEDULER
-        and memory.ungates
-        and pod.status.waiting == GATED
-        and not pod.spec.node_name
+def _is_stranded(pod: ChildPod) -> bool:
+    """Return whether a pod has the scheduling gate of version 0.2, which coschedulers removed."""
+    return pod.metadata.annotations.coscheduling_backend == COSCHEDULER and any(
+        gate.name == keys.COSCHEDULING_GATE for gate in pod.spec.scheduling_gates
     )
 
 
@@ -255,7 +248,6 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         waits=bool(incomplete),
         incomplete=incomplete,
         above=above,
-        ungates=observed.ungates,
     )
     fixes = _fixes(observed, before, memory)
     return attrs.evolve(
@@ -318,9 +310,9 @@ def _standings(
 
 
 def _fixes(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> tuple[FixPod, ...]:
-    """Return corrections; all pods are checked if the gangs or the coscheduler have changed."""
+    """Return corrections; all pods are checked if the gangs have changed."""
     pods: Iterable[ChildPod | None]
-    if memory.gangs is not before.gangs or memory.ungates != before.ungates:
+    if memory.gangs is not before.gangs:
         pods = observed.pods()
     else:
         names = set(observed.suspects)

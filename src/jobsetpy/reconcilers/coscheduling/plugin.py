@@ -2,12 +2,9 @@
 
 The proposal is "Lightweight coscheduling based on back-to-back queue sorting" (Kubernetes
 scheduler-plugins). Its plugin runs inside the scheduler; here the same decisions are made outside
-of it, by the program that removes scheduling gates (PreFilter, QueueSort) and holds binds (Permit,
-Unreserve).
+of it, by the program that holds binds.
 
-A gang is derived from its pods, so that it is the same after a restart and on every replica. When
-its oldest pod is replaced while it waits, the time of that pod is kept in the status of another
-one.
+A gang is derived from its pods, so that it is the same after a restart and on every replica.
 """
 
 from __future__ import annotations
@@ -44,14 +41,11 @@ class Member:
 
     Args:
         created: creation time of the pod, in seconds.
-        queued: time of its gang, if an older pod of it was replaced while it waited.
         min_available: value of its label; at least 1.
         priority: ``spec.priority``.
         timeout_s: maximum time in seconds for which its gang's binds are held, if the pod sets it.
         bound: it has a node.
-        needs_capacity: it is tried only where its gang may have enough capacity.
-        scheduler: ``spec.schedulerName``; "" for the default one.
-        blocked: it has a scheduling gate of another controller, so no scheduler takes it yet.
+        blocked: it has a scheduling gate, so no scheduler takes it yet.
     """
 
     created: float
@@ -59,15 +53,7 @@ class Member:
     priority: int = 0
     timeout_s: float | None = None
     bound: bool = False
-    needs_capacity: bool = True
-    scheduler: str = ""
     blocked: bool = False
-    queued: float | None = None
-
-    @property
-    def since(self) -> float:
-        """Time from which its gang counts as waiting, as far as this pod shows it."""
-        return self.created if self.queued is None else min(self.created, self.queued)
 
 
 @attrs.frozen(kw_only=True, slots=True)
@@ -82,9 +68,6 @@ class PodGroupInfo:
             still stays together.
         timeout_s: maximum time in seconds for which its binds are held; ``None`` for
             :func:`permit_timeout`.
-        needs_capacity: try it only where it may have enough capacity; otherwise it is tried so that
-            autoscalers and preemption can react.
-        scheduler: names of the schedulers of its pods; usually one.
     """
 
     key: PodGroupKey
@@ -92,8 +75,6 @@ class PodGroupInfo:
     min_available: int
     priority: int = 0
     timeout_s: float | None = None
-    needs_capacity: bool = True
-    scheduler: str = ""
 
 
 def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
@@ -113,12 +94,10 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
     timeouts = [pod.timeout_s for pod in pods if pod.timeout_s is not None]
     return PodGroupInfo(
         key=key,
-        initial_timestamp=min(pod.since for pod in pods),
+        initial_timestamp=min(pod.created for pod in pods),
         min_available=max(1, *(pod.min_available for pod in open_)),
         priority=max(pod.priority for pod in pods),
         timeout_s=max(timeouts) if timeouts else None,
-        needs_capacity=all(pod.needs_capacity for pod in open_),
-        scheduler=",".join(sorted({pod.scheduler for pod in pods})),
     )
 
 
@@ -154,7 +133,7 @@ def pre_filter(group: PodGroupInfo, members: int) -> bool:
     Args:
         group: gang of the pods.
         members: number of its pods that are neither finished nor being deleted, nor held back by a
-            scheduling gate of another controller.
+            scheduling gate.
     """
     return members >= group.min_available
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from jobsetpy import runtime as rt
+from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
-from jobsetpy.reconcilers.coscheduling.backends import GATE
 
 _STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 """Content type for answers that are not read: the cheapest one for the API server."""
-UNCHECKED: Final = (("fieldValidation", "Ignore"),)
+_UNCHECKED: Final = (("fieldValidation", "Ignore"),)
 """Option that skips the API server's check for unknown fields, which these bodies do not have."""
 
 
@@ -38,12 +38,12 @@ async def patch_pod(
     if labels is not None:
         body["metadata"]["labels"] = dict(labels)
     if ungate:
-        body["spec"] = {"schedulingGates": [{"$patch": "delete", **GATE}]}
+        body["spec"] = {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]}
     await client.raw(
         HttpRequest(
             method="PATCH",
             path=f"/api/v1/namespaces/{namespace}/pods/{name}",
-            query=UNCHECKED,
+            query=_UNCHECKED,
             body=msgspec.json.encode(body),
             content_type=_STRATEGIC_MERGE,
             accept=_PROTOBUF,

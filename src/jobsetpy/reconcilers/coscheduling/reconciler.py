@@ -166,7 +166,6 @@ class CoschedulingReconciler:
             pods=lambda: pods_labelled(self._pods, key),
             native=None if backend is None else backend.native_objects(uid),
             features=self._settings.features,
-            ungates=backend is None or backend.ungates,
             scheduler="" if backend is None else backend.scheduler,
             not_served="" if backend is None else backend.not_served,
         )

@@ -9,8 +9,6 @@ Both have one model. The field names the API server's PodGroups and excludes the
   scopes ``ReplicatedJob`` and ``Job`` it may also be set on a Job template, which then overrides
   the JobSet's.
 * ``in-place-restart-start-without-spares: "true"``: a gang of one Job does not wait for its spares.
-* ``…-capacity-check: "false"``: the coscheduler tries a gang although no capacity is left for it,
-  so that autoscalers and preemption can react.
 * ``…-timeout-seconds``: time for which a coscheduler holds reservations of an incomplete gang.
 """
 

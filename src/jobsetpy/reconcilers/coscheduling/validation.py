@@ -124,8 +124,11 @@ def coscheduling_update(old: Json, new: Json, features: Features) -> list[FieldE
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
-    """Return warnings about labels of gangs in templates of a new JobSet."""
+    """Return warnings about settings of gangs, and their labels in templates, of a new JobSet."""
     out = []
+    if keys.COSCHEDULING_CAPACITY_ANNOTATION in child(jobset, "metadata", "annotations"):
+        why = "has no effect: pods of gangs have no scheduling gate, and autoscalers see them"
+        out.append(FieldWarning(note_field(keys.COSCHEDULING_CAPACITY_ANNOTATION), why))
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
         labels = child(job_spec(job), "template", "metadata", "labels")
         given = labels.get(keys.POD_GROUP_MIN_AVAILABLE)

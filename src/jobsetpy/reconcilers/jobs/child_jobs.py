@@ -109,13 +109,8 @@ class JobTemplateBuilder:
         """Return the name of the Job with this index."""
         return job_name(self._shared.jobset.metadata.name, self.replicated.name, index)
 
-    def body(self, index: int, *, gate: bool = True) -> dict[str, Any]:
-        """Return the Job with this index as JSON; it shares parts with other bodies.
-
-        Args:
-            index: index of the Job.
-            gate: set the coscheduler's scheduling gate on pods of a gang.
-        """
+    def body(self, index: int) -> dict[str, Any]:
+        """Return the Job with this index as JSON; it shares parts with other bodies."""
         name, shared = self.name(index), self._shared
         namespace = shared.jobset.metadata.namespace
         own = {
@@ -132,7 +127,7 @@ class JobTemplateBuilder:
         template = {} if groups is None else groups.template_annotation(group)
         pod_spec: Mapping[str, Any] = self.pod_spec
         if group is not None:
-            pod_spec = backends.marked(pod_spec, shared.marks, group.pod_group, gate=gate)
+            pod_spec = backends.marked(pod_spec, shared.marks, group.pod_group)
         if self.reserves_nodes:
             selector = {keys.NAMESPACED_JOB_LABEL: namespaced_job(namespace, name)}
             pod_spec = {**pod_spec, "nodeSelector": {**child(pod_spec, "nodeSelector"), **selector}}

@@ -120,7 +120,6 @@ class ObservedJobSet:
         features: the feature gates.
         group_rbac: grant pods the permission to watch their startup group's ConfigMap.
         marks: scheduler fields of pods in gangs.
-        queue_is_empty: no gang waits in the coscheduler's queue, so pods need no scheduling gate.
         pace: limits on status writes that change only counters.
         lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
             none; 0 for never.
@@ -138,7 +137,6 @@ class ObservedJobSet:
     features: Features = attrs.field(factory=Features)
     group_rbac: bool = False
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
-    queue_is_empty: bool = False
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
     deletion_stalled_after_s: float = STALLED_AFTER_S
@@ -566,8 +564,7 @@ class _JobsPlanner:
             missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
         if missing:
             builder = JobTemplateBuilder(self._parts, item)
-            gate = self._needs_gate(builder)
-            self.actions += [p.CreateJob(f"{stem}{i}", builder.body(i, gate=gate)) for i in missing]
+            self.actions += [p.CreateJob(f"{stem}{i}", builder.body(i)) for i in missing]
         return number
 
     @cached_property
@@ -594,15 +591,6 @@ class _JobsPlanner:
         """Return the remaining back-off in seconds; 0 if it is over."""
         wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
         return wait_s if wait_s > SOON_S else 0.0
-
-    def _needs_gate(self, plan: JobTemplateBuilder) -> bool:
-        """Return whether pods of gangs get the coscheduler's scheduling gate.
-
-        Pods that are held back by other scheduling gates, by a suspension or until nodes are
-        reserved for them start at an unknown time, when the queue may no longer be empty.
-        """
-        held_back = self.suspended or plan.reserves_nodes or plan.pod_spec.get("schedulingGates")
-        return not self.observed.queue_is_empty or bool(held_back)
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):

@@ -167,7 +167,6 @@ class JobsReconciler:
             features=settings.features,
             group_rbac=settings.group_rbac,
             marks=settings.marks if backend is None else backend.marks,
-            queue_is_empty=backend is not None and backend.queue_is_empty,
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
             deletion_stalled_after_s=settings.deletion_stalled_after_s,

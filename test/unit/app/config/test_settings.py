@@ -83,14 +83,12 @@ VALUES = {
     "coscheduling.backend": "podgroup",
     "coscheduling.schedulerName": "s",
     "coscheduling.memberResource": "true",
-    "coscheduling.alwaysGate": "true",
     "coscheduler.bindAddress": '":9997"',
     "coscheduler.certDir": "/certs",
     "coscheduler.clientNames": "[a]",
     "coscheduler.serviceName": "s",
     "coscheduler.extraDnsNames": "[d.example.com]",
     "coscheduler.permitTimeout": "20s",
-    "coscheduler.capacityCheck": "false",
     "coscheduler.schedulerName": "s",
     "coscheduler.memberResource": "true",
 }
@@ -99,7 +97,6 @@ NEEDS = {
     "metrics.certDir": {"internalCertManagement.enable": "false"},
     "coscheduling.schedulerName": {"coscheduling.backend": "coscheduler"},
     "coscheduling.memberResource": {"coscheduling.backend": "coscheduler"},
-    "coscheduling.alwaysGate": {"coscheduling.backend": "coscheduler"},
 }
 """Fields that have an effect only together with others."""
 CHECKED_ONLY = {"leaderElection.resourceLock"}

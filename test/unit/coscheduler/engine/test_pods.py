@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.coscheduler.engine.pods import SEEN_MARK, GroupPod, new_failure, seen_pod
+from jobsetpy.coscheduler.engine.pods import GroupPod, found_no_node, seen_pod
 from jobsetpy.reconcilers.coscheduling.plugin import pod_group_info
 from support.jobsets import decoded
 
@@ -28,13 +28,12 @@ def test_fields_of_a_member_are_read():
         "jobset.sigs.k8s.io/coscheduling-created": "1970-01-01T00:00:00Z",
         keys.COSCHEDULING_TIMEOUT_ANNOTATION: "20",
     }
-    gates = [{"name": "other"}, {"name": keys.COSCHEDULING_GATE}]
-    spec = {"priority": 5, "schedulingGates": gates}
+    spec = {"priority": 5, "schedulingGates": [{"name": "other"}]}
     seen = seen_pod(pod(labels=IN_GROUP, annotations=annotations, spec=spec))
     member = seen.member
-    assert (str(seen.group), seen.gated, seen.ended) == ("ns/g", True, False)
+    assert (str(seen.group), seen.ended) == ("ns/g", False)
     assert (member.min_available, member.priority, member.timeout_s) == (3, 5, 20.0)
-    assert not member.bound
+    assert (member.bound, member.blocked) == (False, True)
     group = pod_group_info(seen.group, [member])
     assert group.initial_timestamp == datetime(2026, 1, 1, 0, 0, 9, tzinfo=UTC).timestamp()
 
@@ -47,39 +46,36 @@ def test_an_invalid_minimum_counts_as_one(minimum):
 
 
 @pytest.mark.parametrize(
-    ("changes", "gated", "bound", "ended"),
+    ("changes", "bound", "ended"),
     [
-        ({}, False, False, False),
-        ({"spec": {"nodeName": "n"}}, False, True, False),
-        ({"status": {"phase": "Failed"}}, False, False, True),
-        ({"status": {"phase": "Succeeded"}}, False, False, True),
-        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False, False, True),
-        ({"spec": {"schedulingGates": [{"name": "other"}]}}, False, False, False),
+        ({}, False, False),
+        ({"spec": {"nodeName": "n"}}, True, False),
+        ({"status": {"phase": "Failed"}}, False, True),
+        ({"status": {"phase": "Succeeded"}}, False, True),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False, True),
     ],
 )
-def test_states(changes, gated, bound, ended):
-    """Gates of other controllers do not count."""
+def test_states(changes, bound, ended):
+    """A pod is bound, has ended, or waits."""
     seen = seen_pod(pod(labels=IN_GROUP, **changes))
-    assert (seen.gated, seen.member.bound, seen.ended) == (gated, bound, ended)
+    assert (seen.member.bound, seen.ended) == (bound, ended)
 
 
-def condition(kind="PodScheduled", status="False", reason="Unschedulable", message="no room"):
+def condition(kind="PodScheduled", status="False", reason="Unschedulable"):
     """A condition of a pod."""
-    return {"type": kind, "status": status, "reason": reason, "message": message}
+    return {"type": kind, "status": status, "reason": reason}
 
 
 @pytest.mark.parametrize(
     ("conditions", "more", "found"),
     [
-        ([condition()], {}, (0, "no room")),
-        ([condition("Other"), condition()], {}, (1, "no room")),
-        ([condition(message=f"{SEEN_MARK}no room")], {}, None),
-        ([condition(reason="SchedulerError")], {}, None),
-        ([condition(status="True", reason="")], {}, None),
-        ([condition()], {"nominatedNodeName": "n"}, None),
-        ([], {}, None),
+        ([condition("Other"), condition()], {}, True),
+        ([condition(reason="SchedulerError")], {}, False),
+        ([condition(status="True", reason="")], {}, False),
+        ([condition()], {"nominatedNodeName": "n"}, False),
+        ([], {}, False),
     ],
 )
-def test_each_scheduling_failure_is_reported_once(conditions, more, found):
+def test_pod_without_a_node_is_recognized(conditions, more, found):
     """Refused binds and pods with a nominated node do not count."""
-    assert new_failure(pod(status={"conditions": conditions, **more})) == found
+    assert found_no_node(pod(status={"conditions": conditions, **more})) is found

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Bind, Limits, Refuse, Ungate
-from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
-from support.coscheduling.scheduler_kit import FixedCapacity, seen, short, shown
+from jobsetpy.coscheduler.gang_scheduler.state import Bind, Limits, Refuse
+from support.coscheduling.scheduler_kit import seen, short, shown
 
 
-def ungated(*pods, limits=None):
-    """A gang scheduler that has seen pods without a gate."""
+def pending(*pods, limits=None):
+    """A gang scheduler that has seen pods."""
     scheduler = GangScheduler(limits)
-    shown(scheduler, *pods, gated=False)
+    shown(scheduler, *pods)
     return scheduler
 
 
@@ -23,35 +22,9 @@ def scheduler():
     return GangScheduler()
 
 
-def test_a_gang_is_ungated_when_its_last_member_is_created(scheduler):
-    """It is ungated immediately, without any timer (the proposal's second known limitation)."""
-    assert scheduler.seen(seen("a1"), 0.0) == []
-    assert short(scheduler.seen(seen("a2"), 9.0)) == [("Ungate", "a1"), ("Ungate", "a2")]
-
-
-def test_the_next_gang_waits_until_the_one_before_has_settled(scheduler):
-    """A gang has settled when each pod has a node, was reported unschedulable, or is gone."""
-    shown(scheduler, "a1", "a2", "a3", minimum=3)
-    assert shown(scheduler, "b1", "b2") == []
-    assert scheduler.bind_asked(1, "a1", 0.1) == []
-    assert scheduler.gone("a3", 0.2) == [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
-    actions = scheduler.unschedulable("a2", 0.3)
-    assert short(actions) == [("Ungate", "b1"), ("Ungate", "b2")]
-
-
-def test_the_next_gang_is_ungated_when_the_one_before_does_not_settle():
-    """kube-scheduler may never report anything about a pod, so the wait is bounded."""
-    scheduler = GangScheduler(Limits(settle_s=5, settle_per_pod_s=0))
-    shown(scheduler, "a1", "a2", "b1", "b2")
-    wake = scheduler.next_wake(0.0)
-    assert wake == 5.0
-    assert scheduler.tick(4.9) == []
-    assert short(scheduler.tick(wake)) == [("Ungate", "b1"), ("Ungate", "b2")]
-
-
 def test_binds_are_held_until_there_are_enough():
     """Then all are released; later ones pass immediately."""
-    scheduler = ungated("a1", "a2", "a3")
+    scheduler = pending("a1", "a2", "a3")
     assert scheduler.bind_asked(1, "a1", 0.0) == []
     assert scheduler.bind_asked(2, "a2", 0.1) == [Bind(1, "a1"), Bind(2, "a2")]
     assert scheduler.bind_asked(3, "a3", 0.2) == [Bind(3, "a3")]
@@ -59,7 +32,7 @@ def test_binds_are_held_until_there_are_enough():
 
 def test_a_failed_bind_passes_when_it_is_repeated():
     """The other pods of its gang are being bound."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.bind_asked(2, "a2", 0.0)
     scheduler.bind_done("a1", ok=False, now=0.1)
@@ -69,7 +42,7 @@ def test_a_failed_bind_passes_when_it_is_repeated():
 
 def test_a_timeout_refuses_all_held_binds():
     """It begins with the first held bind; later binds are refused during a back-off of up to 10 s."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     now, pauses = 0.0, []
     for ticket in range(1, 8):
         assert scheduler.bind_asked(ticket, "a1", now) == []
@@ -84,21 +57,39 @@ def test_a_timeout_refuses_all_held_binds():
     assert pauses == [1, 2, 4, 8, 10, 10, 10]
 
 
-def test_the_youngest_gang_without_nodes_is_refused():
-    """It releases its held binds for an older gang that lacks nodes as well."""
-    scheduler = ungated("a1", "a2", "b1", "b2", "c1", "c2")
+def test_gangs_that_lack_nodes_take_turns():
+    """Every second turn is that of the oldest; at its turn a gang does not back off."""
+    scheduler = pending("a1", "a2", "b1", "b2", "c1", "c2")
     for ticket, uid in enumerate(("a1", "b1", "c1"), 1):
-        scheduler.bind_asked(ticket, uid, 0.0)
-    assert scheduler.unschedulable("c2", 0.5) == []
-    assert short(scheduler.unschedulable("b2", 1.0)) == [("Refuse", "c1")]
-    assert scheduler.unschedulable("b2", 1.0) == []
-    assert scheduler.gang(PodGroupKey("ns", "a")).waiting == 1
-    assert short(scheduler.tick(6.0)) == [("Refuse", "b1")]  # c waits for its capacity
+        assert scheduler.bind_asked(ticket, uid, 0.0) == []
+    assert scheduler.unschedulable("c2", 0.0) == []  # it has the turn
+    assert short(scheduler.unschedulable("b2", 1.0)) == [("Refuse", "b1")]
+    assert short(scheduler.unschedulable("a2", 1.0)) == [("Refuse", "a1")]
+    turns, now = [], 1.0
+    for ticket in range(10, 60, 10):
+        now = scheduler.next_wake(now)
+        scheduler.tick(now)
+        for at, uid in enumerate(("a1", "b1", "c1")):
+            if scheduler.bind_asked(ticket + at, uid, now) == []:
+                turns.append(uid)
+    assert turns == ["b1", "a1", "c1", "a1", "b1"]
+
+
+def test_the_turn_passes_on_when_its_gang_is_bound():
+    """The next gang does not wait for the end of the turn."""
+    scheduler = pending("a1", "a2", "b1", "b2")
+    scheduler.bind_asked(1, "a1", 0.0)
+    scheduler.bind_asked(2, "b1", 0.0)
+    scheduler.unschedulable("a2", 0.0)
+    assert short(scheduler.unschedulable("b2", 0.0)) == [("Refuse", "b1")]
+    assert short(scheduler.bind_asked(3, "b1", 1.0)) == [("Refuse", "b1")]
+    assert short(scheduler.bind_asked(4, "a2", 1.0)) == [("Bind", "a1"), ("Bind", "a2")]
+    assert scheduler.bind_asked(5, "b1", 1.0) == []
 
 
 def test_an_unschedulable_pod_does_not_affect_other_gangs():
     """Its gang keeps its binds until its timeout, and so does another gang that makes progress."""
-    scheduler = ungated("a1", "a2", "b1", "b2")
+    scheduler = pending("a1", "a2", "b1", "b2")
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.bind_asked(2, "b1", 0.0)
     assert scheduler.unschedulable("a2", 1.0) == []
@@ -107,51 +98,36 @@ def test_an_unschedulable_pod_does_not_affect_other_gangs():
     assert short(scheduler.bind_asked(4, "a2", 8.0)) == [("Bind", "a1"), ("Bind", "a2")]
 
 
-def test_a_gang_without_progress_is_refused_when_others_wait():
-    """It is refused after some seconds, and immediately when this has happened before."""
-    scheduler = ungated("a1", "a2")
-    scheduler.bind_asked(1, "a1", 0.0)
-    scheduler.unschedulable("a2", 1.0)
-    scheduler.seen(seen("b", minimum=1, created=200.0), 2.0)  # ungated immediately
-    scheduler.seen(seen("c", minimum=2, created=300.0, gated=False), 2.0)
-    scheduler.unschedulable("b", 3.0)
-    assert scheduler.next_wake(3.0) == 6.0
-    assert short(scheduler.tick(6.0)) == [("Refuse", "a1")]
-    assert scheduler.bind_asked(2, "a1", 8.0) == []
-    assert short(scheduler.unschedulable("a2", 8.0)) == [("Refuse", "a1")]
-
-
 def test_a_gang_is_bound_when_enough_of_its_pods_have_nodes():
     """One of three pods is unschedulable, and two are enough."""
-    scheduler = ungated("a1", "a2", "a3")
+    scheduler = pending("a1", "a2", "a3")
     scheduler.bind_asked(1, "a1", 0.0)
     assert scheduler.unschedulable("a2", 0.1) == []
     assert short(scheduler.bind_asked(2, "a3", 0.2)) == [("Bind", "a1"), ("Bind", "a3")]
 
 
 @pytest.mark.parametrize(
-    "pod", [seen("a2", ended=True), seen("a2", "other", gated=False)], ids=["ended", "moved"]
+    "pod", [seen("a2", ended=True), seen("a2", "other")], ids=["ended", "moved"]
 )
 def test_a_gang_is_refused_immediately_when_it_becomes_too_small(pod):
     """Its held binds do not wait for the timeout."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
     assert scheduler.seen(pod, 0.1) == [Refuse(1, "a1", "ns/a has 1 of 2 pods")]
 
 
 def test_held_binds_are_released_when_the_minimum_decreases():
     """After a resize, the labels of the pods change one by one."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
-    assert scheduler.seen(seen("a2", minimum=1, gated=False), 0.1) == []
-    assert scheduler.seen(seen("a1", minimum=1, gated=False), 0.1) == [Bind(1, "a1")]
+    assert scheduler.seen(seen("a2", minimum=1), 0.1) == []
+    assert scheduler.seen(seen("a1", minimum=1), 0.1) == [Bind(1, "a1")]
 
 
 def test_a_replacement_in_a_complete_gang_is_bound_immediately(scheduler):
     """Running pods count for the minimum."""
-    shown(scheduler, "a1", "a2", gated=False, bound=True, minimum=3)
-    actions = scheduler.seen(seen("a3", minimum=3), 1.0)
-    assert short(actions) == [("Ungate", "a3")]
+    shown(scheduler, "a1", "a2", bound=True, minimum=3)
+    assert scheduler.seen(seen("a3", minimum=3), 1.0) == []
     assert scheduler.bind_asked(1, "a3", 2.0) == [Bind(1, "a3")]
 
 
@@ -162,7 +138,7 @@ def test_an_unknown_pod_is_looked_up():
 
 def test_a_second_bind_request_replaces_the_first():
     """It comes from a kube-scheduler that took over."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
     assert short(scheduler.bind_asked(2, "a1", 1.0)) == [("Refuse", "a1")]
     assert scheduler.bind_cancelled(1, 1.1) == []
@@ -171,29 +147,11 @@ def test_a_second_bind_request_replaces_the_first():
 
 def test_a_cancelled_bind_request_no_longer_counts():
     """kube-scheduler has died, and its reservation with it."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.bind_cancelled(1, 0.1)
     assert scheduler.next_wake(0.1) is None
     assert scheduler.bind_asked(2, "a2", 0.2) == []
-
-
-def test_a_gate_is_removed_again_when_the_patch_failed(scheduler):
-    """The failed pod is ungated in a later attempt."""
-    scheduler.seen(seen("a", minimum=1), 0.0)
-    assert short(scheduler.ungate_failed("a", 1.0)) == [("Ungate", "a")]
-
-
-def test_the_number_of_ungated_gangs_without_nodes_is_bounded():
-    """Removing a gate cannot be undone."""
-    scheduler = GangScheduler(Limits(in_flight=1))
-    shown(scheduler, "a1", "a2", "b1", "b2")
-    scheduler.bind_asked(1, "a1", 0.0)
-    scheduler.unschedulable("a2", 0.0)
-    assert scheduler.tick(5.0) == [Refuse(1, "a1", "ns/a found no node for one of its pods")]
-    assert scheduler.tick(30.0) == []
-    scheduler.gone("a1", 31.0)
-    assert [type(each) for each in scheduler.gone("a2", 31.0)] == [Ungate, Ungate]
 
 
 WAITING, OTHER = ["a1"], ["x"]
@@ -212,19 +170,19 @@ WAITING, OTHER = ["a1"], ["x"]
 )
 def test_preemption_refuses_gangs_instead_of_deleting_their_pods(victims, kept, refused):
     """Capacity that is only reserved is released without deleting a pod."""
-    scheduler = ungated("a1", "a2")
+    scheduler = pending("a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
     answer = scheduler.preempt(victims, 1.0)
     assert answer.nodes == kept
     assert [action.uid for action in answer.actions] == refused
 
 
-def test_binds_of_pods_without_gates_are_held_while_the_gang_grows(scheduler):
+def test_binds_are_held_while_the_gang_grows(scheduler):
     """They are not refused; the last pod releases all."""
     for at, uid in enumerate(("a1", "a2")):
-        scheduler.seen(seen(uid, minimum=3, gated=False), float(at))
+        scheduler.seen(seen(uid, minimum=3), float(at))
         assert scheduler.bind_asked(at, uid, float(at)) == []
-    scheduler.seen(seen("a3", minimum=3, gated=False), 2.0)
+    scheduler.seen(seen("a3", minimum=3), 2.0)
     actions = scheduler.bind_asked(3, "a3", 2.1)
     assert short(actions) == [("Bind", "a1"), ("Bind", "a2"), ("Bind", "a3")]
 
@@ -232,83 +190,32 @@ def test_binds_of_pods_without_gates_are_held_while_the_gang_grows(scheduler):
 def test_a_gang_releases_its_capacity_when_it_stops_growing():
     """Its binds are refused some time after its last new pod, until another one is created."""
     scheduler = GangScheduler(Limits(gather_s=3))
-    scheduler.seen(seen("a1", minimum=3, gated=False), 0.0)
+    scheduler.seen(seen("a1", minimum=3), 0.0)
     scheduler.bind_asked(1, "a1", 1.0)
-    scheduler.seen(seen("a2", minimum=3, gated=False), 2.0)
+    scheduler.seen(seen("a2", minimum=3), 2.0)
     assert scheduler.next_wake(2.0) == 5.0
     assert scheduler.tick(4.9) == []
     refused = [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
     assert scheduler.tick(5.0) == refused
     assert scheduler.bind_asked(2, "a2", 6.0) == [Refuse(2, "a2", "ns/a has 2 of 3 pods")]
-    scheduler.seen(seen("a3", minimum=3, gated=False), 7.0)
+    scheduler.seen(seen("a3", minimum=3), 7.0)
     assert scheduler.bind_asked(3, "a1", 7.0) == []
 
 
 def test_a_growing_gang_is_refused_at_its_timeout():
     """New pods do not extend the timeout; afterwards the gang has to be complete."""
     scheduler = GangScheduler(Limits(gather_s=3, permit_s=10, permit_per_pod_s=0))
-    scheduler.seen(seen("a0", minimum=100, gated=False), 0.0)
+    scheduler.seen(seen("a0", minimum=100), 0.0)
     assert scheduler.bind_asked(1, "a0", 0.0) == []
     for at in range(1, 10):
-        scheduler.seen(seen(f"a{at}", minimum=100, gated=False), float(at))
+        scheduler.seen(seen(f"a{at}", minimum=100), float(at))
     assert short(scheduler.tick(10.0)) == [("Refuse", "a0")]
-    scheduler.seen(seen("a10", minimum=100, gated=False), 12.0)
+    scheduler.seen(seen("a10", minimum=100), 12.0)
     assert short(scheduler.bind_asked(2, "a10", 12.0)) == [("Refuse", "a10")]
 
 
 def test_a_growing_gang_is_refused_when_it_loses_a_pod(scheduler):
     """The controller of its pods no longer wants the gang to be complete."""
-    shown(scheduler, "a1", "a2", minimum=3, gated=False)
+    shown(scheduler, "a1", "a2", minimum=3)
     scheduler.bind_asked(1, "a1", 0.1)
     assert short(scheduler.gone("a2", 0.2)) == [("Refuse", "a1")]
-
-
-def test_queue_is_empty_while_gangs_are_placed(scheduler):
-    """Gangs without gates that find nodes are not queued; gated and refused ones are."""
-    assert scheduler.queue_is_empty()
-    shown(scheduler, "a1", "a2", gated=False)
-    scheduler.bind_asked(1, "a1", 0.1)
-    assert scheduler.queue_is_empty()
-    scheduler.unschedulable("a2", 0.2)
-    assert not scheduler.queue_is_empty()
-    for uid in ("a1", "a2"):
-        scheduler.gone(uid, 0.3)
-    assert scheduler.queue_is_empty()
-    for uid in ("b1", "b2", "c1", "c2"):  # c has to wait until b has settled
-        scheduler.seen(seen(uid), 1.0)
-    assert not scheduler.queue_is_empty()
-
-
-def test_a_gang_does_not_overtake_others_when_one_of_its_pods_has_no_gate():
-    """Otherwise a tenant could jump the queue by leaving out one gate."""
-    scheduler = GangScheduler(Limits(in_flight=1))
-    shown(scheduler, "a1", "a2", "b1", "b2")
-    scheduler.seen(seen("c1", gated=False), 0.0)
-    scheduler.seen(seen("c2"), 0.0)
-    actions = [*scheduler.bind_asked(1, "a1", 1.0), *scheduler.bind_asked(2, "a2", 1.0)]
-    actions += [*scheduler.bind_done("a1", ok=True, now=2.0), *scheduler.bind_done("a2", ok=True, now=2.0)]  # fmt: skip
-    assert ("Ungate", "c2") not in short(actions)
-
-
-def test_a_gang_that_needs_no_capacity_is_ungated_without_capacity():
-    """Other gangs stay gated, and are reported as lacking capacity."""
-    scheduler = GangScheduler(Limits(), capacity=FixedCapacity(empty=True))
-    assert shown(scheduler, "a1", "a2") == []
-    assert scheduler.lacks_capacity(scheduler.gang(PodGroupKey("ns", "a")))
-    assert scheduler.counts().groups == {"queued": 1}
-    b = [seen(uid, needs_capacity=False) for uid in ("b1", "b2")]
-    scheduler.seen(b[0], 1.0)
-    assert short(scheduler.seen(b[1], 1.0)) == [("Ungate", "b1"), ("Ungate", "b2")]
-    assert not scheduler.lacks_capacity(scheduler.gang(PodGroupKey("ns", "b")))
-
-
-def test_gangs_ungated_for_an_autoscaler_take_no_places_of_others():
-    """Their number has a separate limit."""
-    scheduler = GangScheduler(Limits(in_flight=1, stuck=2, settle_s=1, settle_per_pod_s=0))
-    actions = []
-    for uid in ("a1", "a2", "b1", "b2", "c1", "c2"):
-        actions += short(scheduler.seen(seen(uid, needs_capacity=False), 0.0))
-    shown(scheduler, "d1", "d2")
-    for now in range(2, 12, 2):
-        actions += short(scheduler.tick(float(now)))
-    assert [uid for _, uid in actions] == ["a1", "a2", "b1", "b2", "d1", "d2"]

@@ -1,20 +1,13 @@
-"""The gang scheduler: capacity, turns, preemption, observers, reservations and unusual events."""
+"""The gang scheduler: preemption, portions, observers and unusual events."""
 
 from __future__ import annotations
 
 import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import (
-    Bind,
-    Cause,
-    Limits,
-    PodState,
-    Preemption,
-    Refuse,
-)
+from jobsetpy.coscheduler.gang_scheduler.state import Bind, Cause, Limits, Preemption, Refuse
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
-from support.coscheduling.scheduler_kit import FixedCapacity, seen, short, shown
+from support.coscheduling.scheduler_kit import seen, short, shown
 
 A, B = (PodGroupKey("ns", name) for name in "ab")
 
@@ -35,122 +28,53 @@ def scheduler():
     return GangScheduler()
 
 
-# -- capacity -----------------------------------------------------------------------------------
-
-
-def test_gangs_are_ungated_when_there_may_be_capacity():
-    """A younger gang that fits overtakes an older one that does not."""
-    capacity = FixedCapacity(b=2)
-    scheduler = GangScheduler(capacity=capacity)
-    assert short(shown(scheduler, "a1", "a2", "b1", "b2")) == [("Ungate", "b1"), ("Ungate", "b2")]
-    scheduler.bind_asked(1, "b1", 1.0)
-    scheduler.bind_asked(2, "b2", 1.0)
-    assert scheduler.capacity_grew(2.0) == []
-    capacity.pods["a"] = 2
-    assert short(scheduler.capacity_grew(3.0)) == [("Ungate", "a1"), ("Ungate", "a2")]
-    capacity.pods.clear()
-    assert short(shown(scheduler, "a3")) == [("Ungate", "a3")]  # with its gang, without capacity
-
-
-def test_reserved_gang_is_ungated_immediately_when_all_places_are_taken():
-    """It was overtaken before; there is capacity when its reservation begins."""
-    capacity = FixedCapacity(b=1)
-    scheduler = GangScheduler(Limits(in_flight=1, reserve_after_s=20.0), capacity=capacity)
-    assert short(shown(scheduler, "a1", "b1", minimum=1)) == [("Ungate", "b1")]
-    scheduler.unschedulable("b1", 1.0)
-    capacity.pods["a"] = 1
-    assert scheduler.capacity_grew(2.0) == []  # the other gang has the only place
-    now, actions = 2.0, []
-    while not actions and now < 60.0:
-        now = scheduler.next_wake(now)
-        actions = scheduler.tick(now)
-    assert (now, short(actions)) == (20.0, [("Ungate", "a1")])
-
-
-def test_gang_delays_no_other_when_its_pods_were_seen_before_the_nodes():
-    """No gang has overtaken it; its pods have no node for another reason than capacity."""
-    capacity = FixedCapacity(empty=True)
-    scheduler = GangScheduler(Limits(reserve_after_s=20.0), capacity=capacity)
-    assert shown(scheduler, "a1", minimum=1) == []
-    capacity.pods |= {"a": 1, "b": 1}
-    assert short(scheduler.capacity_grew(1.0)) == [("Ungate", "a1")]
-    scheduler.unschedulable("a1", 2.0)
-    now = 2.0
-    while now < 20.0:
-        now = scheduler.next_wake(now)
-        scheduler.tick(now)
-
-    younger = seen("b1", minimum=1, prio=-1)
-    assert short(scheduler.seen(younger, now)) == [("Ungate", "b1")]
-
-
-def failed_group(capacity):
-    """A gang that was ungated, held one bind, and backs off since the time 1."""
-    scheduler = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0), capacity=capacity)
-    shown(scheduler, "a1", "a2")
-    scheduler.bind_asked(1, "a1", 0.0)
-    assert short(scheduler.tick(1.0)) == [("Refuse", "a1")]
-    return scheduler
-
-
-@pytest.mark.parametrize(
-    ("freed", "pods", "held"),
-    [(True, 2, True), (True, 1, False), (False, 2, False), (True, 0, False)],
-    ids=["enough", "not enough", "its own", "none"],
-)
-def test_a_back_off_ends_when_capacity_grows(freed, pods, held):
-    """The capacity has to be sufficient, and not just the gang's own former reservations."""
-    capacity = FixedCapacity(a=2)
-    scheduler = failed_group(capacity)
-    capacity.pods["a"] = pods
-    scheduler.capacity_grew(1.1, freed=freed)
-    assert (scheduler.bind_asked(2, "a1", 1.1) == []) is held
-
-
-def test_a_back_off_ends_when_others_release_reservations():
-    """This counts some time after the gang has released its own."""
-    scheduler = failed_group(FixedCapacity(a=2))
-    scheduler.bind_asked(2, "a1", 2.1)
-    scheduler.tick(3.1)  # backs off for two seconds this time
-    assert short(scheduler.bind_asked(3, "a1", 4.5)) == [("Refuse", "a1")]
-    scheduler.capacity_grew(4.5, freed=False)
-    assert scheduler.bind_asked(4, "a1", 4.5) == []
-
-
 # -- preemption ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("pods", "capacity", "outcome"),
-    [
-        (("a1",), 2, "refused"),
-        (("a1", "a2"), 1, "refused"),
-        (("a1", "a2"), 2, "allowed"),
-        ((), 0, "allowed"),
-    ],
-    ids=["too small", "no capacity", "fits", "in no gang"],
+    ("pods", "outcome"),
+    [(("a1",), "refused"), (("a1", "a2"), "allowed"), ((), "allowed")],
+    ids=["too small", "large enough", "in no gang"],
 )
-def test_a_member_may_preempt_only_when_its_gang_can_be_complete(pods, capacity, outcome):
+def test_a_member_may_preempt_only_when_its_gang_has_enough_pods(scheduler, pods, outcome):
     """A pod that is in no gang may always preempt."""
-    scheduler = GangScheduler(capacity=FixedCapacity(a=capacity))
-    shown(scheduler, *pods, gated=False)
+    shown(scheduler, *pods)
     victims = {"n": ["x"]}
     expected = Preemption(outcome, victims if outcome == "allowed" else {}, [])
     assert scheduler.preempt(victims, 1.0, preemptor="a1") == expected
 
 
-def test_a_replacement_in_a_complete_gang_may_preempt():
+def test_a_gang_preempts_no_more_for_a_while_when_it_did_so_in_vain():
+    """Otherwise a gang that never fits would delete other pods at each attempt."""
+    scheduler = GangScheduler(Limits(permit_s=10, permit_per_pod_s=0))
+    shown(scheduler, "a1", "a2")
+    now, pauses = 0.0, []
+    for ticket in range(1, 10):
+        scheduler.bind_asked(ticket, "a1", now)
+        assert scheduler.preempt({"n": ["x"]}, now, preemptor="a2").outcome == "allowed"
+        assert short(scheduler.tick(now + 10)) == [("Refuse", "a1")]
+        now += 10
+        until = scheduler.gang(A).held.preempts_from
+        assert scheduler.preempt({"n": ["x"]}, until - 1, preemptor="a2").outcome == "refused"
+        pauses.append(until - now)
+        now = until
+    assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+    scheduler.bind_asked(20, "a1", now)
+    scheduler.bind_asked(21, "a2", now)
+    assert scheduler.gang(A).held.preempts_from == 0.0
+
+
+def test_a_replacement_in_a_complete_gang_may_preempt(scheduler):
     """Its gang needs only this pod."""
-    scheduler = GangScheduler(capacity=FixedCapacity())
-    shown(scheduler, "a1", "a2", gated=False, bound=True)
-    shown(scheduler, "a3", gated=False)
+    shown(scheduler, "a1", "a2", bound=True)
+    shown(scheduler, "a3")
     answer = scheduler.preempt({"n": ["x"]}, 1.0, preemptor="a3")
     assert answer == Preemption("allowed", {"n": ["x"]}, [])
 
 
 def test_pods_are_spared_when_their_binds_were_just_refused(scheduler):
     """kube-scheduler processes the refusals one by one; there is no other bind to refuse."""
-    shown(scheduler, "a1", "a2", "a3", minimum=3, gated=False)
+    shown(scheduler, "a1", "a2", "a3", minimum=3)
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.bind_asked(2, "a2", 0.0)
     answer = scheduler.preempt({"n": ["a1"]}, 1.0)
@@ -159,69 +83,37 @@ def test_pods_are_spared_when_their_binds_were_just_refused(scheduler):
     assert scheduler.preempt({"n": ["a2"]}, 1.1) == Preemption("spared", {}, [])
 
 
-# -- turns --------------------------------------------------------------------------------------
-
-
-def test_no_gang_is_ungated_before_all_pods_were_seen():
-    """The order of gangs is known only then."""
-    scheduler = GangScheduler(Limits(in_flight=1))
-    scheduler.pause()
-    assert shown(scheduler, "b1", "b2", "a1", "a2") == []
-    assert short(scheduler.resume(1.0)) == [("Ungate", "a1"), ("Ungate", "a2")]
-
-
 # -- unusual events -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("marks", "state"), [({"gated": True}, "gated"), ({"bound": True, "gated": False}, "bound")]
-)
-def test_a_bind_is_refused_when_the_pod_is_gated_or_bound(scheduler, marks, state):
+def test_a_bind_is_refused_when_the_pod_is_bound(scheduler):
     """The refusal names the state of the pod."""
-    shown(scheduler, "a1", **marks)
-    assert scheduler.bind_asked(1, "a1", 0.0) == [Refuse(1, "a1", f"the pod is {state}")]
+    shown(scheduler, "a1", bound=True)
+    assert scheduler.bind_asked(1, "a1", 0.0) == [Refuse(1, "a1", "the pod is bound")]
 
 
 def test_a_held_bind_is_refused_when_another_scheduler_bound_the_pod(scheduler):
     """The pod counts for its gang."""
-    shown(scheduler, "a1", "a2", gated=False)
-    scheduler.bind_asked(1, "a1", 0.0)
-    actions = scheduler.seen(seen("a1", gated=False, bound=True), 1.0)
-    assert actions == [Refuse(1, "a1", "the pod has a node")]
-    assert scheduler.bind_asked(2, "a2", 2.0) == [Bind(2, "a2")]
-    assert scheduler.seen(seen("a1", gated=False, bound=True), 3.0) == []
-
-
-def test_a_pod_may_be_ungated_by_another_controller(scheduler):
-    """It counts as ungated; a gang that stays too small is refused."""
-    shown(scheduler, "a1")
-    shown(scheduler, "a1", gated=False)
-    assert scheduler.states() == {"a1": PodState.UNGATED}
-    assert scheduler.bind_asked(1, "a1", 9.0) == [Refuse(1, "a1", "ns/a has 1 of 2 pods")]
-
-
-def test_a_failed_ungating_is_ignored_when_the_pod_was_scheduled(scheduler):
-    """The patch succeeded although its request failed."""
     shown(scheduler, "a1", "a2")
     scheduler.bind_asked(1, "a1", 0.0)
-    assert scheduler.ungate_failed("a1", 1.0) == []
-    assert scheduler.states()["a1"] is PodState.WAITING
+    actions = scheduler.seen(seen("a1", bound=True), 1.0)
+    assert actions == [Refuse(1, "a1", "the pod has a node")]
+    assert scheduler.bind_asked(2, "a2", 2.0) == [Bind(2, "a2")]
+    assert scheduler.seen(seen("a1", bound=True), 3.0) == []
 
 
-def test_a_failed_ungating_is_repeated_after_the_back_off():
-    """The pods of a gang that backs off are ungated when the back-off is over."""
-    scheduler = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0))
-    shown(scheduler, "a1", "a2", "a3", "a4", minimum=4)
-    scheduler.bind_asked(1, "a1", 0.0)
-    scheduler.tick(1.0)
-    assert scheduler.ungate_failed("a3", 1.1) == []  # the answer for a4 is still missing
-    assert scheduler.next_wake(1.2) is not None
-    assert short(scheduler.tick(2.5)) == [("Ungate", "a3")]
+def test_pods_with_scheduling_gates_are_no_members(scheduler):
+    """A gang that stays too small is refused, and does not cost other gangs their capacity."""
+    shown(scheduler, "a1", "a2", blocked=True)
+    assert scheduler.gang(A).placeable == 0
+    scheduler.unschedulable("a1", 0.0)
+    assert not scheduler.gang(A).lacks_a_node
+    assert scheduler.bind_asked(1, "a1", 9.0) == [Refuse(1, "a1", "ns/a has 0 of 2 pods")]
 
 
 def test_a_complete_gang_has_no_timeout(scheduler):
     """An unschedulable pod beyond the minimum has no effect."""
-    shown(scheduler, "a1", "a2", "a3", gated=False)
+    shown(scheduler, "a1", "a2", "a3")
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.bind_asked(2, "a2", 0.0)
     assert scheduler.unschedulable("a3", 1.0) == []
@@ -230,30 +122,92 @@ def test_a_complete_gang_has_no_timeout(scheduler):
     assert scheduler.gang(A).running == 2
 
 
+def test_a_gang_that_needs_more_held_binds_than_the_limit_is_reported_once():
+    """Its pods are refused, and other gangs are bound."""
+    log = CallLog()
+    scheduler = GangScheduler(Limits(held=1), observer=log)
+    shown(scheduler, "a1", "a2")
+    for ticket in (1, 2):
+        assert short(scheduler.bind_asked(ticket, "a1", 1.0)) == [("Refuse", "a1")]
+    assert [(call[1].key.name, call[2]) for call in log.calls if call[0] == "too_large"] == [
+        ("a", 1)
+    ]
+
+
+# -- portions -----------------------------------------------------------------------------------
+
+
+def large(size):
+    """A gang of which all pods but the last have a node."""
+    scheduler = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0))
+    shown(scheduler, *(f"a{at}" for at in range(size)), minimum=size)
+    for at in range(size - 1):
+        scheduler.bind_asked(at, f"a{at}", 0.0)
+    return scheduler
+
+
+def rest(scheduler, first, now):
+    """Kinds and number of all actions from now on, and the length of the longest list."""
+    kinds, longest = {kind for kind, _ in first}, len(first)
+    count = len(first)
+    while (wake := scheduler.next_wake(now)) is not None and wake <= now:
+        actions = short(scheduler.tick(now))
+        kinds |= {kind for kind, _ in actions}
+        count, longest = count + len(actions), max(longest, len(actions))
+    return kinds, count, longest
+
+
+def test_a_large_gang_is_released_in_portions():
+    """Once its release has begun, its pods are neither refused nor deleted for others."""
+    scheduler = large(2200)
+    first = short(scheduler.bind_asked(9999, "a2199", 0.5))
+    held = [uid for uid, state in scheduler.states().items() if state.value == "waiting"]
+    assert held
+    assert scheduler.preempt({"a": held[:1]}, 0.5).nodes == {"a": held[:1]}
+    assert rest(scheduler, first, 0.5) == ({"Bind"}, 2200, 500)
+
+
+def test_gangs_refused_at_the_same_time_share_one_portion():
+    """Gangs with the same timeout do not block the loop together."""
+    scheduler = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0))
+    for name in "abcd":
+        shown(scheduler, *(f"{name}{at}" for at in range(91)), minimum=91)
+        for at in range(90):
+            assert scheduler.bind_asked(1000 * ord(name) + at, f"{name}{at}", 0.0) == []
+    first = short(scheduler.tick(1.0))
+    assert rest(scheduler, first, 1.0) == ({"Refuse"}, 360, 100)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_remaining_portions_are_finished_at_the_end(complete):
+    """Otherwise a gang would be left bound in part."""
+    scheduler = large(1200)
+    first = scheduler.bind_asked(9999, "a1199", 0.5) if complete else scheduler.tick(1.0)
+    actions = short(scheduler.finish(1.0))
+    assert len(first) + len(actions) == (1200 if complete else 1199)
+    assert {kind for kind, _ in actions} == {"Bind" if complete else "Refuse"}
+    assert scheduler.gang(A).waiting == 0
+
+
 # -- observers ----------------------------------------------------------------------------------
 
 
 def test_the_observer_is_called_for_each_decision():
-    """A gang is ungated, rejected with its cause, released and forgotten."""
+    """A gang is begun, rejected with its cause, released and forgotten."""
     log = CallLog()
     scheduler = GangScheduler(observer=log)
     shown(scheduler, "a1", "a2")
+    scheduler.bind_asked(1, "a1", 0.0)
     scheduler.unschedulable("a2", 0.0)
-    scheduler.tick(5.0)
-    scheduler.bind_asked(2, "a1", 7.0)
-    scheduler.bind_asked(3, "a2", 7.0)
-    scheduler.gone("a1", 8.0)
-    scheduler.gone("a2", 8.0)
+    scheduler.tick(40.0)
+    scheduler.bind_asked(2, "a1", 47.0)
+    scheduler.bind_asked(3, "a2", 47.0)
+    scheduler.gone("a1", 48.0)
+    scheduler.gone("a2", 48.0)
     calls = [call[0] for call in log.calls if call[0] != "staged"]
-    assert calls == ["ungated", "rejected", "released"]
+    assert calls == ["begun", "rejected", "released"]
     assert log.calls[-1][::2] == ("staged", "")
-    assert any(Cause.UNSCHEDULABLE in call for call in log.calls)
-
-
-def test_the_next_gang_is_ungated_when_an_unsettled_one_is_deleted(scheduler):
-    """It does not wait for the settle time."""
-    assert short(shown(scheduler, "a1", "b1", minimum=1)) == [("Ungate", "a1")]
-    assert short(scheduler.gone("a1", 1.0)) == [("Ungate", "b1")]
+    assert any(Cause.TIMEOUT in call for call in log.calls)
 
 
 def test_disagreements_of_pods_are_described(scheduler):
@@ -264,62 +218,5 @@ def test_disagreements_of_pods_are_described(scheduler):
         "different minima (2, 3), of which the greatest counts",
         "different priorities (1, 2), of which the greatest counts",
     ]
-    shown(scheduler, "b1", bound=True, gated=False)
+    shown(scheduler, "b1", bound=True)
     assert scheduler.gang(B).disagreements() == []
-
-
-# -- reservations -------------------------------------------------------------------------------
-
-
-def old_and_young():
-    """Two gangs of which only the younger one has capacity, after the older has waited a minute."""
-    capacity = FixedCapacity()
-    scheduler = GangScheduler(Limits(in_flight=1), capacity=capacity)
-    shown(scheduler, "a0", "a1", "b0", "b1")
-    assert scheduler.next_wake(0.0) == 60.0
-    scheduler.tick(60.0)
-    capacity.pods["b"] = 2
-    return scheduler, capacity
-
-
-def test_a_reservation_lasts_as_long_as_the_wait_for_it():
-    """Then other gangs are ungated for the same time; the next reservation is twice as long."""
-    scheduler, _ = old_and_young()
-    assert scheduler.capacity_grew(61.0) == []
-    assert scheduler.next_wake(61.0) == 120.0
-    assert short(scheduler.tick(120.0)) == [("Ungate", "b0"), ("Ungate", "b1")]
-    scheduler.gone("b0", 121.0)
-    scheduler.gone("b1", 121.0)
-    assert scheduler.next_wake(121.0) == 180.0
-    scheduler.tick(180.0)
-    assert scheduler.next_wake(180.0) == 300.0
-
-
-def test_a_reservation_ends_when_its_gang_becomes_too_small():
-    """Gangs behind it are ungated immediately."""
-    scheduler, _ = old_and_young()
-    assert short(scheduler.gone("a0", 61.0)) == [("Ungate", "b0"), ("Ungate", "b1")]
-
-
-def test_a_gang_uses_its_reservation_when_there_is_capacity():
-    """It is ungated first; then the reservation ends."""
-    scheduler, capacity = old_and_young()
-    capacity.pods["a"] = 2
-    assert short(scheduler.capacity_grew(61.0)) == [("Ungate", "a0"), ("Ungate", "a1")]
-    scheduler.bind_asked(1, "a0", 61.0)
-    assert [
-        uid for kind, uid in short(scheduler.bind_asked(2, "a1", 61.0)) if kind == "Ungate"
-    ] == ["b0", "b1"]
-
-
-def test_binds_of_an_ungated_gang_are_refused_for_a_reservation():
-    """Its pods cannot be gated again."""
-    capacity = FixedCapacity(b=2)
-    scheduler = GangScheduler(Limits(), capacity=capacity)
-    shown(scheduler, "b0", "b1")
-    scheduler.bind_asked(1, "b0", 0.0)
-    scheduler.unschedulable("b1", 0.0)
-    shown(scheduler, "a0", "a1")
-    scheduler.tick(60.0)
-    (refused,) = scheduler.bind_asked(2, "b0", 61.0)
-    assert refused.reason == "ns/b leaves capacity to another group"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
-from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.testing import json_patch
 
 ON = SchedulerFields(backend="coscheduler")
 FULL = SchedulerFields(backend="coscheduler", scheduler_name="gangs", member_resource=True)
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
-OTHER = {"name": "example.com/quota"}
 MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
 
 
@@ -26,32 +23,10 @@ def pod(labels=None, **spec):
     return {"metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
 
 
-@pytest.mark.parametrize(
-    ("new", "gates"),
-    [
-        (pod(), [GATE]),
-        (pod(schedulingGates=[]), [GATE]),
-        (pod(schedulingGates=[OTHER]), [OTHER, GATE]),
-        (pod(schedulingGates=[GATE]), [GATE]),
-        (pod(nodeName="n"), None),
-        (pod({}), None),
-        (pod({NAME: ""}), None),
-        (pod({MIN: "2"}), None),
-    ],
-)
-def test_gate_is_added_to_gang_members_without_a_node(new, gates):
-    """Gates of others stay in front of it; pods of no gang and bound pods get none."""
-    before = copy.deepcopy(new)
-    made = json_patch(new, add_marks(new, ON))
-    assert made["spec"].get("schedulingGates") == gates
-    assert new == before
-
-
-def test_gate_that_another_mutation_adds_stays():
-    """Exclusive placement adds a gate in the same request."""
-    before = [{"op": "add", "path": "/spec/schedulingGates", "value": [OTHER]}]
-    made = json_patch(pod(), [*before, *add_marks(pod(), ON, before=before)])
-    assert made["spec"]["schedulingGates"] == [OTHER, GATE]
+@pytest.mark.parametrize("new", [pod(nodeName="n"), pod({}), pod({NAME: ""}), pod({MIN: "2"})])
+def test_pods_that_are_bound_or_in_no_gang_are_unchanged(new):
+    """The scheduler does not take them for a gang."""
+    assert add_marks(new, FULL) == []
 
 
 @pytest.mark.parametrize("backend", ["labels", "podgroup"])
@@ -80,7 +55,7 @@ def test_pod_gets_scheduler_and_member_resource(given, scheduler):
 def test_containers_are_unchanged_when_one_requests_the_member_resource():
     """The resource is requested once per pod, by any of its containers."""
     requesting = {"name": "b", "resources": {"requests": {MEMBER: "1"}, "limits": {MEMBER: "1"}}}
-    new = pod(containers=[{"name": "a"}, requesting], schedulingGates=[GATE], schedulerName="own")
+    new = pod(containers=[{"name": "a"}, requesting], schedulerName="own")
     assert add_marks(new, FULL) == []
 
 
@@ -89,27 +64,21 @@ JSON = st.recursive(
     lambda item: st.lists(item, max_size=3) | st.dictionaries(st.text(max_size=3), item, max_size=3),
     max_leaves=5,
 )  # fmt: skip
-GATES = st.lists(st.sampled_from([OTHER, GATE]), max_size=2, unique_by=lambda gate: gate["name"])
 
 
 @given(
     labels=st.dictionaries(st.sampled_from([NAME, MIN, "app"]), st.text(max_size=3)),
-    gates=st.none() | GATES,
     scheduler=st.none() | st.sampled_from(["", "default-scheduler", "own"]),
     resources=st.none() | st.fixed_dictionaries({}, optional={"limits": st.just({"cpu": "1"})}),
     marks=st.sampled_from([ON, FULL, SchedulerFields()]),
 )
-def test_marks_are_added_once_when_admission_runs_twice(labels, gates, scheduler, resources, marks):
+def test_marks_are_added_once_when_admission_runs_twice(labels, scheduler, resources, marks):
     """The patch applies to its pod, and a second one is empty."""
-    given_ = {"schedulingGates": gates, "schedulerName": scheduler}
-    new = pod(labels, **{name: value for name, value in given_.items() if value is not None})
+    new = pod(labels, **({} if scheduler is None else {"schedulerName": scheduler}))
     if resources is not None:
         new["spec"]["containers"][0]["resources"] = resources
     made = json_patch(new, add_marks(new, marks))
     assert add_marks(made, marks) == []
-    assert [gate for gate in made["spec"].get("schedulingGates") or () if gate != GATE] == [
-        gate for gate in gates or () if gate != GATE
-    ]
 
 
 @given(JSON)

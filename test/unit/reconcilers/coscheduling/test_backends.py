@@ -8,7 +8,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import NATIVE_APIS
-from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields, marked
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields, marked
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.coscheduling.pod_groups import (
     counts,
@@ -47,22 +47,20 @@ def make(*jobs, scope="JobSet", targets=None, restarts=0):
             SchedulerFields(scheduler_name="second", member_resource=True),
             {},
         ),
-        ({}, COSCHEDULER, {"schedulingGates": [GATE]}),
-        ({"schedulingGates": [OTHER]}, COSCHEDULER, {"schedulingGates": [OTHER, GATE]}),
-        ({"schedulingGates": [GATE, OTHER]}, COSCHEDULER, {}),
+        ({"schedulingGates": [OTHER]}, COSCHEDULER, {}),
         ({"nodeName": "n"}, COSCHEDULER, {}),
         (
-            {"schedulingGates": [GATE]},
+            {},
             SchedulerFields(backend="coscheduler", scheduler_name="second"),
             {"schedulerName": "second"},
         ),
         (
-            {"schedulingGates": [GATE], "schedulerName": "default-scheduler"},
+            {"schedulerName": "default-scheduler"},
             SchedulerFields(backend="coscheduler", scheduler_name="second"),
             {"schedulerName": "second"},
         ),
         (
-            {"schedulingGates": [GATE], "schedulerName": "own"},
+            {"schedulerName": "own"},
             SchedulerFields(backend="coscheduler", scheduler_name="second"),
             {},
         ),
@@ -99,13 +97,15 @@ def bodies(jobset, marks, features=None):
 
 
 def test_jobs_of_targets_are_made_for_the_backend():
-    """Templates have the gate, Jobs and pods record the backend; Jobs of no gang have neither."""
+    """Templates name the scheduler, Jobs and pods record the backend; Jobs of no gang do neither."""
     jobset = make(replicated_job("a"), replicated_job("b"), targets="b")
-    (other, plain), (meta, template) = bodies(jobset, COSCHEDULER)
+    (other, plain), (meta, template) = bodies(
+        jobset, SchedulerFields(backend="coscheduler", scheduler_name="second")
+    )
     assert NOTE not in other["annotations"]
-    assert "schedulingGates" not in plain["spec"]
+    assert "schedulerName" not in plain["spec"]
     assert meta["annotations"][NOTE] == template["metadata"]["annotations"][NOTE] == "coscheduler"
-    assert template["spec"]["schedulingGates"] == [GATE]
+    assert template["spec"]["schedulerName"] == "second"
 
 
 def test_backend_is_not_recorded_when_pods_are_only_labelled():
@@ -116,11 +116,10 @@ def test_backend_is_not_recorded_when_pods_are_only_labelled():
 
 
 def test_nothing_is_marked_when_the_feature_gate_is_disabled():
-    """Pod templates have neither label nor scheduling gate."""
+    """Pod templates have no label of a gang."""
     ((meta, template),) = bodies(make(), COSCHEDULER, Features(coscheduling=False))
     assert keys.POD_GROUP_NAME not in template["metadata"]["labels"]
     assert NOTE not in meta["annotations"]
-    assert "schedulingGates" not in template["spec"]
 
 
 @pytest.mark.parametrize("restarts", [0, 3])

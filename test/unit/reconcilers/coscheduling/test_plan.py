@@ -12,7 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.scheduling import NATIVE_APIS, SchedulingPodGroup, SchedulingWorkload
-from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER, GATE
+from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.coscheduling.plan import (
     FixPod,
@@ -38,6 +38,7 @@ from support.jobsets import (
 from support.model_kit import delay, reported
 
 KEY = ObjectKey("default", "test-js")
+GATE, OTHER = {"name": keys.COSCHEDULING_GATE}, {"name": "example.com/quota"}
 BETA = NATIVE_APIS[1]
 WAITING, BOUND = keys.POD_GROUPS_WAITING_REASON, keys.POD_GROUPS_BOUND_REASON
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
@@ -255,16 +256,16 @@ def test_pods_that_replace_lost_ones_wait_for_nodes_of_seats_only_when_workers_h
 
 
 @pytest.mark.parametrize(
-    ("ungates", "node", "ungated"), [(True, "", True), (False, "", False), (True, "n", False)]
+    ("backend", "gates", "ungated"),
+    [(COSCHEDULER, [GATE], True), (COSCHEDULER, [OTHER], False), ("podgroup", [GATE], False)],
 )
-def test_gate_is_removed_when_no_coscheduler_is_in_charge(ungates, node, ungated):
-    """No other program would remove it."""
-    gangs = Gangs(ungates=ungates)
+def test_gate_of_version_0_2_is_removed(backend, gates, ungated):
+    """Coschedulers no longer remove it; gates of others stay."""
+    gangs = Gangs()
     gangs.set_pod(
         "0-0",
-        node=node,
-        metadata={"annotations": {keys.COSCHEDULING_BACKEND_ANNOTATION: COSCHEDULER}},
-        spec={"schedulingGates": [GATE]},
+        metadata={"annotations": {keys.COSCHEDULING_BACKEND_ANNOTATION: backend}},
+        spec={"schedulingGates": gates},
         status={"conditions": [GATED]},
     )
     (fixes,) = gangs.plan().stages
@@ -340,16 +341,6 @@ def test_condition_says_that_gangs_are_not_served():
     gangs.plan(0.3)
     (condition,) = gangs.cluster.object["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "CoschedulingServed")
-
-
-def test_all_pods_are_checked_when_the_backend_changes():
-    """A coscheduler that was uninstalled removes no gates."""
-    gangs = Gangs(ungates=False)
-    for name in ALL:
-        notes = {keys.COSCHEDULING_BACKEND_ANNOTATION: COSCHEDULER}
-        gangs.set_pod(name, metadata={"annotations": notes}, status={"conditions": [GATED]})
-    assert gangs.plan().fixed == []
-    assert gangs.plan(1, ungates=True).fixed == list(ALL)
 
 
 def test_memory_is_dropped_when_another_jobset_has_the_name():

@@ -12,7 +12,7 @@ from jobsetpy.api.scheduling import (
     SchedulingPodGroup,
     SchedulingWorkload,
 )
-from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from support.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
@@ -253,55 +253,20 @@ async def test_failed_writes_are_repeated(served):
         assert len(served.world.list(POD_GROUPS)) == 2
 
 
-def gates(rig):
-    """Return the scheduling gates of all pods."""
-    return [pod["spec"].get("schedulingGates") or None for pod in rig.world.list("pods")]
-
-
-async def test_pods_wait_for_the_coscheduler_only_while_it_is_in_charge(rig):
-    """Another backend removes its gates and leaves other gates alone."""
+async def test_gate_of_an_older_version_is_removed_once(rig):
+    """Gates of others stay, also on pods that a Job of that version makes later."""
+    gate = {"name": keys.COSCHEDULING_GATE}
     async with manager(rig, COSCHEDULER):
-        await begin(rig)
-        first, *_ = rig.make_pods()
-        await rig.settle(6)
-        assert gates(rig) == [[GATE]] * 4
-        assert "gates" in rig.jobset()["status"]["conditions"][0]["message"]
-    rig.world.patch("pods", first, {"spec": {"schedulingGates": [OTHER, GATE]}})
-    async with manager(rig, SchedulerFields()):
-        await rig.settle(2)
-        assert sorted(map(str, gates(rig))) == sorted(map(str, [[OTHER], None, None, None]))
-        # Templates of running Jobs stay as they are, so new pods have the gate.
-        rig.world.delete("pods", "test-js-w-1-1")
-        rig.make_pods()
-        assert rig.world.get("pods", "test-js-w-1-1")["spec"]["schedulingGates"] == [GATE]
-        await rig.settle(2)
-        assert not rig.world.get("pods", "test-js-w-1-1")["spec"].get("schedulingGates")
-
-
-async def test_resumed_job_keeps_its_gate(rig):
-    """In addition to the gates that its template has by then."""
-    own = replicated_job("w", 1, pod_spec={"schedulingGates": [OTHER]})
-    async with manager(rig, COSCHEDULER):
-        await begin(rig, own, suspend=True)
-        more = {"name": "example.com/second"}
-        changed = replicated_job("w", 1, pod_spec={"schedulingGates": [OTHER, more]})
-        rig.change(suspend=False, replicatedJobs=[changed])
-        await rig.settle(2)
-        (job,) = rig.world.list("jobs")
-        assert job["spec"]["suspend"] is False
-        found = job["spec"]["template"]["spec"]["schedulingGates"]
-        assert found == [OTHER, GATE, more]
-
-
-async def test_gates_that_others_add_to_labelled_pods_stay(rig):
-    """If pods are only labelled, the program whose admission adds gates removes them as well."""
-    async with manager(rig, SchedulerFields()):
         await begin(rig)
         names = rig.make_pods()
-        rig.world.patch("pods", names[0], {"spec": {"schedulingGates": [GATE]}})
-        rig.world.set_status("pods", names[0], conditions=[GATED])
-        await rig.settle(5)
-        assert gates(rig).count([GATE]) == 1
+        for name, gates in zip(names, ([gate], [OTHER, gate], [OTHER], []), strict=True):
+            rig.world.patch("pods", name, {"spec": {"schedulingGates": gates}})
+            rig.world.set_status("pods", name, conditions=[GATED] if gates else [])
+        await rig.settle(6)
+        found = [rig.world.get("pods", name)["spec"].get("schedulingGates") for name in names]
+        assert [gates or [] for gates in found] == [[], [OTHER], [OTHER], []]
+        written = {each.target.name for each in rig.world.requests.matching("patch", "pods")}
+        assert written == set(names[:2])
 
 
 async def test_jobset_reports_that_its_gangs_are_not_served(rig):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
@@ -51,17 +51,3 @@ class Ranking(Generic[K]):
         """Remove a key, if it is there."""
         if key in self._ranks:
             self.put(key, None)
-
-    def clear(self) -> None:
-        """Remove all keys."""
-        self._ranks.clear()
-        self._order.clear()
-
-    def first(self) -> K | None:
-        """Return the key with the lowest rank."""
-        return self._order[0][1] if self._order else None
-
-    def after(self, rank: Any) -> tuple[Any, K] | None:
-        """Return the first entry with a greater rank; ``None`` without any."""
-        at = bisect_right(self._order, rank, key=_rank)
-        return self._order[at] if at < len(self._order) else None

@@ -21,8 +21,8 @@ NAME_FIELD: Final = "metadata.name"
 MAX_REQUIREMENTS: Final = 100
 """Maximum number of requirements of a pod's node affinity that are checked for each node.
 
-A pod with more is treated as admitted by all nodes: the scheduler decides. The check of capacity is
-necessary, never sufficient, and a pod with 20,000 terms would block the loop for seconds.
+A pod with more is treated as admitted by all nodes: the scheduler has decided, and a pod with
+20,000 terms would block the loop for seconds.
 """
 MAX_TOLERATIONS: Final = 100
 """Maximum number of tolerations that are checked; a pod with more tolerates all taints here."""
@@ -139,16 +139,14 @@ class NodeConstraints:
 
 @attrs.frozen(slots=True)
 class NodeInfo:
-    """Allocatable resources, labels and taints of a node.
+    """Labels and taints of a node.
 
     Args:
-        allocatable: amounts by resource.
         labels: labels of the node.
         taints: taints of the node, including that of an unschedulable one.
         name: name of the node.
     """
 
-    allocatable: Mapping[str, int]
     labels: Mapping[str, str] = attrs.field(factory=dict)
     taints: tuple[Taint, ...] = ()
     name: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
+from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 
 changes = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)))
 
@@ -23,17 +23,5 @@ def test_ranking_has_the_order_of_ranks(made):
         order = sorted(model, key=model.__getitem__)
         assert list(ranking) == order
         assert list(reversed(ranking)) == order[::-1]
-        assert ranking.first() == next(iter(order), None)
         assert [each in ranking for each in range(6)] == [each in model for each in range(6)]
         assert len(ranking) == len(model)
-
-
-@given(st.sets(st.integers(0, 20)), st.integers(-1, 21))
-def test_next_entry_has_a_greater_rank(ranks, rank):
-    """An entry with an equal rank does not count."""
-    ranking: Ranking[str] = Ranking()
-    for each in ranks:
-        ranking.put(str(each), (each,))
-    greater = min((each for each in ranks if each > rank), default=None)
-    expected = None if greater is None else ((greater,), str(greater))
-    assert ranking.after((rank,)) == expected

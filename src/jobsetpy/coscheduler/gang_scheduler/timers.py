@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from itertools import count
 from typing import Any, TypeVar
 
-from jobsetpy.coscheduler.gang_scheduler.order.ranking import Ranking
+from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,7 +13,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import StoreWriter
-from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
 ADMISSION = CONFIG / "coscheduler-admission"
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
-ANNOTATED = {keys.COSCHEDULING_BACKEND_ANNOTATION: "coscheduler"}
 
 
 def handlers_of(marks, **more):
@@ -44,19 +43,7 @@ def request(labels, annotations=None, **spec):
     return ReviewRequest(uid="u", operation="CREATE", namespace="ns", object=pod)
 
 
-@pytest.mark.parametrize(
-    ("marks", "gates"),
-    [(SchedulerFields(backend="coscheduler"), [GATE]), (SchedulerFields(), None), (None, None)],
-)
-async def test_pods_of_gangs_are_gated_with_the_coscheduler(marks, gates):
-    """Other backends need no gate."""
-    review = request({NAME: "g", MIN: "2"}, containers=[{"name": "c"}])
-    answer = await handlers_of(marks).mutate(review)
-    spec = json_patch(review.object, answer.patch)["spec"]
-    assert spec.get("schedulingGates") == gates
-
-
-async def test_pod_may_have_a_barrier_and_a_gate():
+async def test_pod_may_have_a_barrier_and_fields_of_a_gang():
     """It belongs to a startup group and to a gang."""
     review = request(
         {NAME: "g", MIN: "2", keys.JOBSET_NAME: "js"},
@@ -66,7 +53,7 @@ async def test_pod_may_have_a_barrier_and_a_gate():
     marks = SchedulerFields(backend="coscheduler", member_resource=True)
     answer = await handlers_of(marks).mutate(review)
     spec = json_patch(review.object, answer.patch)["spec"]
-    assert spec["schedulingGates"] == [GATE]
+    assert "schedulingGates" not in spec
     assert spec["initContainers"][0]["name"] == keys.GROUP_INIT_CONTAINER
     requests = spec["containers"][0]["resources"]["requests"]
     assert requests == {keys.POD_GROUP_MEMBER_RESOURCE: "0"}
@@ -115,37 +102,10 @@ def test_manager_component_sets_the_backend():
     assert "--coscheduling-backend=coscheduler" in arguments
 
 
-def test_policies_have_the_same_labels_and_gate():
-    """They are written in CEL, so the names are compared."""
+def test_policy_has_the_same_labels():
+    """It is written in CEL, so the names are compared."""
     objects = {item["kind"]: item for item in render(ADMISSION / "policy")}
-    gate = objects["MutatingAdmissionPolicy"]["spec"]
-    expression = gate["mutations"][0]["applyConfiguration"]["expression"]
-    assert f"{{name: '{GATE['name']}'}}" in expression
     labels = objects["ValidatingAdmissionPolicy"]["spec"]
     assert MIN in labels["variables"][0]["expression"]
-    for each in (gate, labels):
-        (rule,) = each["matchConstraints"]["objectSelector"]["matchExpressions"]
-        assert rule == {"key": NAME, "operator": "Exists"}
-
-
-@pytest.mark.parametrize("annotations", [{}, ANNOTATED])
-@pytest.mark.parametrize(
-    ("empty", "spec", "gates"),
-    [
-        (False, {}, [GATE]),
-        (True, {}, []),
-        (True, {"schedulingGates": [{"name": "a/b"}]}, [{"name": "a/b"}, GATE]),
-    ],
-)
-async def test_pods_are_not_gated_when_the_queue_is_empty(empty, spec, gates, annotations):
-    """Gates of other controllers hold them anyway; the member resource is always added."""
-
-    class Status:
-        marks_of_others = SchedulerFields(backend="coscheduler", member_resource=True)
-        queue_is_empty = empty
-
-    review = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}], **spec)
-    answer = await handlers_of(SchedulerFields(), backend=Status()).mutate(review)
-    found = json_patch(review.object, answer.patch)["spec"]
-    assert found.get("schedulingGates", []) == gates
-    assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "0"}
+    (rule,) = labels["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert rule == {"key": NAME, "operator": "Exists"}

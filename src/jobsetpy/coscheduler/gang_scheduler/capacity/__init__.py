@@ -1,1 +1,0 @@
-"""Capacity: what nodes have left for the pods of a gang."""

@@ -1,1 +1,0 @@
-"""Order: which gang is tried next, and when."""
