@@ -152,13 +152,19 @@ def _yaml(content: dict[str, Any]) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
 
 
+COMMON: Final = (
+    "workqueue_",
+    "controller_runtime_",
+    "rest_client_",
+    "certwatcher_",
+    "process_",
+    "python_",
+)
+"""Beginnings of metrics that other programs have as well; the page has only their names."""
 SECTIONS: Final = (
     ("JobSets", "jobset_"),
-    ("Work queues", "workqueue_"),
     ("Controllers", "controller_"),
-    ("Requests to the API server", "rest_client_"),
     ("Caches", "informer_"),
-    ("Webhooks and certificates", ("controller_runtime_webhook_", "server_")),
     ("The process", ""),
 )
 
@@ -174,20 +180,16 @@ def page_text() -> str:
         "",
         "The manager serves these metrics at `/metrics`. [Operate](../how-to/operate.md) describes",
         "how to read them, and which ones to watch. No label names an object, except in two",
-        "counters that users of JobSet know. `workqueue_*`, `controller_runtime_*`,",
-        "`rest_client_*` and `leader_election_*` have the names and labels of Go controllers, with",
-        "`resource` in addition. `jobset_namespace` and `queue` exist if",
+        "counters that users of JobSet know. `jobset_namespace` and `queue` exist if",
         "[`observability.labels`](../how-to/configure.md) asks for them.",
+        "",
+        "These have the names, labels and meaning that they have in Go controllers and in the",
+        "Prometheus client for Python, with `resource` in addition:",
+        ", ".join(f"`{name}`" for name in sorted(left) if name.startswith(COMMON)) + ".",
     ]
-    webhooks = SECTIONS[5][1]
+    left = {name for name in left if not name.startswith(COMMON)}
     for title, prefix in SECTIONS:
-        chosen = [
-            each
-            for each in known
-            if each[0] in left
-            and each[0].startswith(prefix)
-            and (prefix == webhooks or not each[0].startswith(webhooks))
-        ]
+        chosen = [each for each in known if each[0] in left and each[0].startswith(prefix)]
         left -= {each[0] for each in chosen}
         out += ["", f"## {title}", "", *_table(chosen)]
     apart = [each for each in known if each[0].startswith(COSCHEDULER)]

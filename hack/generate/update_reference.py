@@ -105,7 +105,9 @@ def _object(path: str, of: Schema, level: int, embedded: Mapping[str, str]) -> I
         elif name in required:
             kind += ", required"
         text = _cell(field.get("description", ""))
-        if valid := _cell("; ".join(_valid(field))):
+        # Users write no status: there only the values matter, not the limits.
+        limits = (each for each in _valid(field) if path.startswith("spec") or "one of" in each)
+        if valid := _cell("; ".join(limits)):
             text += f"<br>*Valid:* {valid}."
         yield f"| {link} | {kind} | {text} |"
     for at, inner in below:
