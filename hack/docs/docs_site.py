@@ -49,6 +49,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/coscheduling",
         "docs/how-to/native-gangs",
         "docs/how-to/tpu",
+        "docs/how-to/elastic",
         "docs/how-to/volumes",
         "docs/how-to/pod-network",
         "docs/how-to/kueue-and-trainer",
