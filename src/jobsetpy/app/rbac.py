@@ -47,8 +47,10 @@ PATH = re.compile(
     r"(?P<subresource>/\w+)?'"
 )
 METHOD = re.compile(r"method='(\w+)'")
-OPEN_TO_ALL = re.compile(r"path ?= ?('/version'|f'/apis/\{\w+\}/\{\w+\}')")
-"""Version and discovery, which every account may read."""
+OPEN_TO_ALL = re.compile(
+    r"path ?= ?('/version'|f'/apis/\{\w+\}/\{\w+\}'|f'/openapi/v3/apis/\{[\w.]+\}')"
+)
+"""Version, discovery and schemas, which every account may read."""
 HELPERS: tuple[tuple[object, int, tuple[str, ...]], ...] = (
     (runtime.list_objects, 1, ("list",)),
     (runtime.create_or_apply, 1, ("get", "create", "patch")),

@@ -77,6 +77,8 @@ async def test_queries_and_alerts_are_answered(cluster, client, namespace, tmp_p
             pytest.fail(f"no data: {empty()}")
         for query in (query for row in queries.values() for query in row):
             server.query(query)
+        spent = (await client.get(JobSet, namespace, "seen")).status.time_spent
+        assert (spent.activity, [each.count for each in spent.restarts]) == ("Running", [1])
         alerts = await eventually(lambda: evaluated(server), 30, poll_s=0.5)
         assert {rule["health"] for rule in alerts} == {"ok"}, alerts
         await client.delete(JobSet, namespace, "seen")
