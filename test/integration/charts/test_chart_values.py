@@ -300,6 +300,7 @@ REFUSED = [
         "/topologySpreadConstraints/0",
     ),
     ({"image": {"tag": "a:b"}}, "/image/tag"),
+    ({"image": {"registry": "REGISTRY"}}, "/image/registry"),  # copied from the README as it is
     ({"image": {"repository": ""}}, "add --set image.registry=REGISTRY; for images"),
     ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
     ({"imagePullSecrets": [{"secret": "name"}]}, "/imagePullSecrets/0"),
