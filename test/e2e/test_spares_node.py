@@ -14,8 +14,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.agents.spares_kit import SEATS, running
-from support.agents.training_kit import NAMESPACE, RANKS_HAVE
+from support.agents.spares_kit import SEATS, Group, running
+from support.agents.training_kit import NAMESPACE, RANKS_HAVE, Training, manifest
 from support.cluster import objects
 from support.cluster.json_api import StoredJobSet
 from support.cluster.processes import pod_host_name, process_in
@@ -170,3 +170,45 @@ async def test_jobset_runs_to_its_end_when_its_spare_finds_no_node(node_client):
     )
 
     assert status.succeeded == 2
+
+
+async def test_three_of_four_ranks_step_until_the_missing_pod_is_back(
+    node_cluster, node_client, tmp_path
+):
+    """With a minimum: the three are a world of their own, and a restart makes them four again."""
+    node_cluster.load_images([framework_image(PLAIN)])
+    await install_agents(node_client)
+    name = "elastic"
+    fewer, whole = Training(tmp_path, 3), Training(tmp_path, 4)
+    body = manifest(name, PLAIN, "list", 4, tmp_path)
+    body["metadata"]["annotations"] |= {
+        keys.MIN_PODS_ANNOTATION: "3",
+        keys.MIN_PODS_AFTER_ANNOTATION: "0",
+        keys.GROW_AFTER_ANNOTATION: "0",
+    }
+    group = Group(node_client, name, whole)
+    async with group.living(body):
+        lost = (await whole.stepping(0, 120))[1]
+        moment = time.time()
+        await node_client.delete(
+            Pod, NAMESPACE, await group.pod_of(lost["host"]), grace_period_seconds=0
+        )
+        three = await fewer.stepping(moment, 60)
+        stepped_s = max(run["at"] for run in three.values()) - moment
+        await group.reaches(lambda status: len(status.restart_history) == 2, 60)
+        grown = (await group.jobset()).status.restart_history[1].began_at.timestamp()
+        four = await whole.stepping(grown, 60)
+        grown_s = max(run["at"] for run in four.values()) - grown
+        print(
+            f"three ranks step after {stepped_s:.2f} s, four {grown_s:.2f} s after the last is ready"
+        )
+        await group.reaches(lambda status: status.in_place_restart.pods == 4, 60)
+        status = (await group.jobset()).status
+
+        assert [(one.pods, one.cause.reason) for one in status.restart_history] == [
+            (3, "PodDeleted"),
+            (4, "GroupGrows"),
+        ]
+        assert status.in_place_restart.restarts == 1
+        assert status.in_place_restart.job_sizes == ()
+        assert len({run["host"] for run in four.values()}) == 4
