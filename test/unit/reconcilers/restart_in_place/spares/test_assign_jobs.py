@@ -22,7 +22,7 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import (
     assign_seats,
     taken_by_job,
 )
-from jobsetpy.reconcilers.rules.status_draft import _json
+from jobsetpy.reconcilers.rules.status_draft import whole_json
 
 LATE = SeatingRequest(2, waited_s=9.0, starting=False)
 """Assignment at epoch 2, long after the first sign of the restart."""
@@ -463,7 +463,7 @@ def test_lists_stay_short_over_2000_swaps():
         most = max(most, len(taken))
 
     assert 32 < most <= MAX_ENTRIES
-    assert len(str(_json(taken))) < 20_000
+    assert len(str(whole_json(taken))) < 20_000
 
 
 def test_list_of_jobs_stays_short_over_400_swaps():
