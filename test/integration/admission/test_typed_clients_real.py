@@ -31,7 +31,11 @@ pytestmark = [
 ]
 
 EXAMPLES = ROOT / "examples"
-NEWER = ("coscheduling/scheduling-field.yaml", "suspend/queue-per-job.yaml")
+NEWER = (
+    "coscheduling/scheduling-field.yaml",
+    "coscheduling/native.yaml",
+    "suspend/queue-per-job.yaml",
+)
 """Examples that an older typed client may not write back: its updates remove `spec.scheduling`,
 which is refused while pods are in their groups (KEP-969); and where a queue suspends single Jobs,
 the JobSet is never suspended (KEP-1172)."""
