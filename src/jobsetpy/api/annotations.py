@@ -413,12 +413,12 @@ MIN_PODS_AFTER_ANNOTATION: Final = _row(
     "in-place-restart-min-pods-after-seconds",
     "time for which missing pods are waited for before the others continue without them",
     _seconds(f"a number of seconds from 0 to {MAX_SECONDS}"), _ELASTIC, since="0.3.0",
-    default="30")
+    default="30", needs=(MIN_PODS_ANNOTATION,))
 GROW_AFTER_ANNOTATION: Final = _row(
     "in-place-restart-grow-after-seconds",
     "minimum time for which fewer pods run before all restart together",
     _seconds(f"a number of seconds from 0 to {MAX_SECONDS}"), _ELASTIC, since="0.3.0",
-    default="60")
+    default="60", needs=(MIN_PODS_ANNOTATION,))
 START_WITHOUT_SPARES_ANNOTATION: Final = _row(
     "in-place-restart-start-without-spares", "gangs and startup groups do not wait for spares",
     _SWITCH, _SPARES, default="false")
