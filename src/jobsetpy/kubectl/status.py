@@ -215,6 +215,10 @@ def _job(job: dict[str, Any]) -> str:
     done = f", {job['succeeded']} succeeded" if job["succeeded"] else ""
     if "worksFor" in job:
         done += f", seats of {job['worksFor']}" if job["worksFor"] else ", spare"
+    if job.get("missing"):
+        done += paint(
+            f", works with {job['seats'] - job['missing']} of {job['seats']} pods", "yellow"
+        )
     return f"{job['name']} {_state(job['state'])} {job['ready']}/{job['parallelism']} ready{done}"
 
 

@@ -74,6 +74,8 @@ def cause_of(record: Record) -> str:
     message = cause.get("message")
     # "Error" is the kubelet's reason for any exit code but 0.
     text = f"{text}: {message}" if message and message != "Error" else text
+    if pods := record.get("pods"):
+        return f"{text}; {pods} {'pod works' if pods == 1 else 'pods work'} since then"
     seats = record.get("seatsTaken")
     return f"{text}; spares took {seats} {'seat' if seats == 1 else 'seats'}" if seats else text
 

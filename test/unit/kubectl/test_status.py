@@ -145,6 +145,30 @@ def test_spare_jobs_are_shown():
     assert "js-w-2 Running 0/1 ready, seats of js-w-0\n" in text
 
 
+def test_job_with_fewer_pods_is_shown():
+    """A pod above the number of seats waits like a spare; the history has the number of pods."""
+    jobs, pods = [job_with_spare_jobs(0)], [pod_of(0), pod_of(0)]
+    del jobs[0]["metadata"]["annotations"]["jobset.sigs.k8s.io/in-place-restart-spare-replicas"]
+    jobs[0]["spec"]["parallelism"] = 2
+    pods[1]["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = "1"
+    policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
+    jobset = jobset_json(replicated_job("w", 1), name="js", failurePolicy=policy)
+    sizes = [{"job": "js-w-0", "seats": 1, "missing": 1}]
+    jobset["metadata"]["uid"] = "js"
+    jobset["status"] = {"syncedEpoch": 2, "inPlaceRestart": {"jobSizes": sizes}}
+
+    found = describe(jobset, jobs, pods)
+    text = status.drawn(found | {"why": [], "more": ""}, datetime.now(UTC))
+    (job,) = found["replicatedJobs"][0]["jobs"]
+    assert [(pod.get("seat"), pod.get("spare")) for pod in job["pods"]] == [
+        (0, None),
+        (None, "starting"),
+    ]
+    assert "0/2 ready, works with 1 of 2 pods" in text
+    record = {"cause": {"reason": "PodDeleted"}, "pods": 1, "seatsTaken": 1}
+    assert timeline.cause_of(record) == "PodDeleted; 1 pod works since then"
+
+
 async def test_pods_of_other_owners_are_not_shown(training, capsys):
     """The JobSet's label is not enough."""
     stranger = training.world.list("pods")[0]
