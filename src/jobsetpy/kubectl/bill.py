@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 IN_PLACE: Final = "InPlace"
 RECREATE: Final = "Recreate"
 NODE_LOST: Final = "NodeLost"
-ASKED: Final = frozenset({"RestartRequested", "PodLeaving", "InPlaceGroupResized"})
+ASKED: Final = frozenset({"RestartRequested", "PodLeaving", "InPlaceGroupResized", "GroupGrows"})
 """Causes of restarts that are no failures."""
 
 
