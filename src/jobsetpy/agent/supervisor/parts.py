@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.supervisor import pace
 from jobsetpy.agent.supervisor.part import Part, Services
-from jobsetpy.agent.supervisor.progress import pace
 from jobsetpy.agent.supervisor.worker.settings import worker_environs
 from jobsetpy.agent.supervisor.worker.starter import Starter
 

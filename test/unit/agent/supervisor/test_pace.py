@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsetpy.agent.supervisor.progress import pace
+from jobsetpy.agent.supervisor import pace
 from jobsetpy.agent.supervisor.progress.progress import Progress, ProgressRules
 from jobsetpy.api import keys
 from support.agents.agent_process import AgentLog
