@@ -27,12 +27,14 @@ class Calls:
         leaving_s: a pod that is being deleted; its worker gets a moment to report that it saves.
         start_s: pods that start for the first time, and pull images: from the first pod's arrival.
         saving_s: in addition to the grace period that a saving worker has.
+        growth_s: a pod that exists, while others that were missing have come.
     """
 
     last_s: float = 1.0
     leaving_s: float = 0.5
     start_s: float = 60.0
     saving_s: float = 5.0
+    growth_s: float = 10.0
 
 
 CALLS: Final = Calls()
@@ -246,9 +248,13 @@ def assign_job(job: SeatedJob, taken: Sequence[TakenSeat], request: SeatingReque
     fewer = _with_seats(job, whole.filled, taken, request)
     lost = _present_holders(job, _entries(job, taken, request), request)[1]
     wait_s = max(call_s(pod, request) for pod in lost.values())
-    if request.starting or whole.filled < job.seats - job.missing:
-        # Pods that were missing before have been waited for then.
+    size = job.seats - job.missing
+    # Pods that were missing before have been waited for then.
+    if request.starting or whole.filled < size:
         wait_s = max(wait_s, request.fewer_after_s)
+    elif any(pod is not None and seat < size for seat, pod in lost.items()):
+        # Without this one the group would restart for nothing, and be as small as before.
+        wait_s = max(wait_s, request.fewer_after_s, request.calls.growth_s)
     return attrs.evolve(fewer, wait_s=max(0.0, wait_s - request.waited_s))
 
 

@@ -112,6 +112,15 @@ def test_job_with_a_minimum_has_as_many_seats_as_pods(pods, taken, fields, more,
     assert bool(seating.unfilled) is (fields.get("least") == 3)
 
 
+@pytest.mark.parametrize(("after_s", "wait_s"), [(0.0, 10.0), (30.0, 30.0)])
+def test_slow_holder_is_waited_for_when_its_group_grows(after_s, wait_s):
+    """Without it the group would have restarted for nothing: it would be as small as before."""
+    slow, gone = pod(2, epoch=1), {"job": {"least": 2, "missing": 1}, "fewer_after_s": after_s}
+
+    assert assigned(pod(0), pod(1), pod(3), slow, seats=4, **gone).wait_s == wait_s
+    assert assigned(pod(0), pod(1), pod(3), seats=4, **gone).wait_s == 0.0
+
+
 @pytest.mark.parametrize(
     ("missing", "call_s"),
     [
