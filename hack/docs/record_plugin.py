@@ -31,6 +31,7 @@ import uvloop
 
 from hack.cluster import Cluster
 from hack.generate import update_plugin_page as page
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.kubectl import cluster
@@ -56,6 +57,10 @@ KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
 """Signals that end workers: as when memory runs out, and on a request. A container's first process
 ignores other signals that it does not handle."""
 ALL: Final = ("commands", "sidecar", "supervised")
+STEPS: Final = (
+    "trap 'exit 143' TERM; step=0; while :; do step=$((step + 1)); "
+    "echo $step >$JOBSET_PROGRESS_FILE; sleep 0.4 & wait $!; done"
+)
 RUN_S: Final = 3.0
 """Seconds that workers run between restarts, since writes of counters are delayed after one."""
 
@@ -105,9 +110,12 @@ def slim(found: Json) -> Json:
             node = each["status"]
             each["status"] = {key: node[key] for key in ("conditions", "nodeInfo")}
         for version in spec.get("versions") or ():
-            fields = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-            status = {"properties": {key: {} for key in fields}}
-            version["schema"] = {"openAPIV3Schema": {"properties": {"status": status}}}
+            parts = version["schema"]["openAPIV3Schema"]["properties"]
+            names = {
+                part: {"properties": {key: {} for key in parts[part]["properties"]}}
+                for part in ("spec", "status")
+            }
+            version["schema"] = {"openAPIV3Schema": {"properties": names}}
         for hook in each.get("webhooks") or ():
             if hook["clientConfig"].get("caBundle"):
                 hook["clientConfig"]["caBundle"] = "AA=="
@@ -186,16 +194,22 @@ async def commands(client: Client, kubeconfig: Path, logs: list[Path]) -> Json:
     async def begun() -> bool:
         return bool((await client.get(JobSet, NAMESPACE, "training")).status.restart_history)
 
+    async def paced() -> bool:
+        await keep("list")
+        return keys.PACE_ANNOTATION in json.dumps(out["list"])
+
     late = supervised_jobset("late", 2)
     late["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {
         "accelerator": "none-has-it"
     }
-    async with run_gang(client, supervised_jobset("training", 4), 4, logs):
+    training = supervised_jobset("training", 4, command=("sh", "-c", STEPS))
+    async with run_gang(client, training, 4, logs):
         await client.create(JobSet, NAMESPACE, late)
         await in_state("training", "Running")
         await keep("restart")
         await patience.eventually(begun, 60, poll_s=0.1)
         await settled(client, "training")
+        await patience.eventually(paced, 300, poll_s=5)
         await keep("status", "doctor", "lint-server", "waiting", "suspend")
         await in_state("training", "Suspended")
         await keep("resume")

@@ -26,7 +26,7 @@ from unittest import mock
 from hack.generate.generated import ROOT, write_or_compare
 from jobsetpy.aio import LoopClock
 from jobsetpy.client import HttpRequest, HttpResponse
-from jobsetpy.kubectl import cluster
+from jobsetpy.kubectl import cluster, output
 from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.kubeconfig import Target
 
@@ -52,6 +52,7 @@ MISTAKES: Final = "mistakes.yaml"
 
 COMMANDS: Final[Mapping[str, str]] = {
     "status": "status training",
+    "list": "list",
     "waiting": "status late",
     "restart": "restart training --in-place",
     "suspend": "suspend training",
@@ -63,7 +64,11 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
     "restarts": (SIDECAR, "restarts sidecar"),
-    **{name: (Moment("commands", name), command) for name, command in COMMANDS.items()},
+    **{
+        name: (Moment("commands", name), command)
+        for name, command in COMMANDS.items()
+        if name != "list"
+    },
 }
 """Moment and command of each text, by name."""
 
@@ -72,10 +77,18 @@ OFFLINE: Final[Mapping[str, str]] = {
 }
 """Commands that need no cluster; files are in ``hack/docs/recorded``."""
 
+CREATE: Final = "create llm --image example.com/train:1 --nodes 4 --nproc 8 --spares 1"
 PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
     "docs/images/restarts-sidecar.svg": (SIDECAR, "sidecar"),
     "docs/images/restarts-supervised.svg": (SUPERVISED, "supervised"),
 }
+
+SCREENS: Final[Mapping[str, tuple[Moment | None, str, str]]] = {
+    "status": (Moment("commands", "status"), "status training", "status training --watch"),
+    "list": (Moment("commands", "list"), "list", "list"),
+    "create": (None, *[f"{CREATE} --dry-run -- python train.py"] * 2),
+}
+"""Pictures of a terminal: moment, command, and the command that is shown."""
 
 
 def asked(request: HttpRequest) -> str:
@@ -157,10 +170,28 @@ def picture(moment: Moment, name: str) -> str:
         return Path(file).read_text()
 
 
+def screen(name: str) -> str:
+    """Return a picture of a command's output on a terminal, in its colours."""
+    from rich.console import Console
+    from rich.text import Text
+
+    moment, command, shown = SCREENS[name]
+    with mock.patch.object(output, "coloured", return_value=True):
+        text = Text.from_ansi(f"$ kubectl jobset {shown}\n{printed(command, moment)}")
+    width = max(map(len, text.plain.splitlines())) + 1
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
+    console.print(text)
+    picture = console.export_svg(title="kubectl jobset", unique_id=name)
+    fonts = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # of another host
+    return re.sub("<!--.*?-->\\s*", "", fonts.sub("", picture)).rstrip() + "\n"
+
+
 def outputs() -> Iterator[tuple[str, str]]:
     """Generated files and their content."""
     for path, (moment, name) in PICTURES.items():
         yield path, picture(moment, name)
+    for name in SCREENS:
+        yield f"docs/images/kubectl-{name}.svg", screen(name)
     yield PAGE, page_text()
 
 
