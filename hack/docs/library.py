@@ -118,11 +118,11 @@ def page_texts(page: str) -> Iterator[tuple[str, str]]:
         names = [name for name in task.names.split() if name in left]
         left = {name: None for name in left if name not in names}
         link = f":doc:`{task.title} <{page.rpartition('/')[2]}-{key}>`"
-        overview += [f".. rubric:: {link}", "", *_module(package), *_table(names)]
+        overview += [link, "-" * len(link), "", *_module(package), *_table(names)]
         parts = [*_title(task.title), *_module(package), *_table(names)]
         yield f"{page}-{key}", "\n".join([*parts, *_described(package, names)])
     if left:
-        overview += [".. rubric:: Others", "", *_table(left), *_described(package, left)]
+        overview += ["Others", "------", "", *_table(left), *_described(package, left)]
     yield page, "\n".join(overview)
 
 
