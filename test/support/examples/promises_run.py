@@ -1,5 +1,7 @@
 """Outcomes of the examples about start, order, end and changes of a JobSet."""
 
+import time
+
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
@@ -122,10 +124,12 @@ async def trainer_waits_for_both(play: Play) -> None:
 
 
 async def jobset_is_deleted_in_time(play: Play) -> None:
-    """The finished JobSet is deleted with its objects."""
+    """The finished JobSet is kept for a while, and then deleted with its objects."""
+    began = time.monotonic()
     await play.succeed(*play.all_jobs())
     await play.until_completed()
     await play.until_gone()
+    assert time.monotonic() - began > 4  # five seconds after a moment in whole seconds
 
 
 async def jobset_waits_until_it_is_resumed(play: Play) -> None:
