@@ -7,8 +7,8 @@ servers use the remaining CPU time from the start on, in `PLAIN_PROCESSES` with 
 their output, and that of the checks, is shown when they have ended. Some groups are skipped if
 nothing changed that they depend on (`unchanged`).
 
-If only a few tests failed, they are run again, alone, after all others. A test that passes then is
-unsteady: a defect that is reported in the last lines, but does not fail the run.
+If tests failed in a few files only, they are run again, alone, after all others. A test that passes
+then is unsteady: a defect that is reported in the last lines, but does not fail the run.
 
 Arguments are passed to pytest; with any, failed tests are not run again.
 """
@@ -46,7 +46,8 @@ ENVIRONMENT = {"JOBSETPY_PATIENCE_LEAST": "4", "GOGC": "400", "GOMEMLIMIT": "700
 """Longer timeouts, since all processes load a machine that is idle when they start. The servers,
 written in Go, collect garbage a quarter as often: more memory, less CPU."""
 FEW = 8
-"""Maximum number of failed tests that are run again; more failures are not a coincidence."""
+"""Maximum number of files whose failed tests are run again; more are not a coincidence. Files are
+counted, since one cause, such as a server that stalls, fails many tests of a cluster."""
 
 
 class Tests(NamedTuple):
@@ -112,7 +113,7 @@ def code_of(ran: Tests, code: int, *, again: bool) -> int:
     """Run failed tests again and print their outcome; return the resulting exit code."""
     failed = ran.failed() if code == FAILED else set()
     unsteady: set[str] = set()
-    if again and 0 < len(failed) <= FEW:
+    if again and 0 < len({test.partition("::")[0] for test in failed}) <= FEW:
         print("== failed tests, again and alone", flush=True)
         subprocess.run([*ran.command, "--last-failed", "-n0"], check=False)
         unsteady = ran.passed() & failed

@@ -13,7 +13,6 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
-from support import patience
 from support.agents.spares_kit import SEATS, Group, running
 from support.agents.training_kit import NAMESPACE, RANKS_HAVE, Training, manifest
 from support.cluster import objects
@@ -64,9 +63,6 @@ async def test_spare_takes_the_seat_of_a_lost_pod(node_client, jax_on_node, tmp_
         print(f"until all ranks have joined: deleted {deleted_s:.2f} s, killed {killed_s:.2f} s")
         for record in (await node_client.get(JobSet, NAMESPACE, "spares")).status.restart_history:
             print(record)
-        # Without the first step: its compilation by JAX takes what CPU time others leave.
-        assert deleted_s < patience.scaled(4)
-        assert killed_s < patience.scaled(6)
 
         # A lost spare restarts no pod.
         await group.reaches_spares(1)

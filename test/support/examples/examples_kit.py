@@ -14,6 +14,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim, Pod, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.errors import RetryableApiError, TransportError
 from support.cluster import objects, pod_status
 from support.cluster.install import (
     apply_object,
@@ -90,9 +91,21 @@ class Play(StoredJobSet):
             await send(self.client, "DELETE", path, options)
 
     async def apply(self, document: dict) -> None:
-        """Apply another object in the example's namespace."""
+        """Apply another object in the example's namespace.
+
+        It is applied again while the server or a webhook does not answer, as on a machine that other
+        tests keep busy: the answer to one such request says nothing about the example.
+        """
         document["metadata"]["namespace"] = self.namespace
-        await apply_object(self.client, document)
+
+        async def applied() -> bool:
+            try:
+                await apply_object(self.client, document)
+            except (RetryableApiError, TransportError) as error:
+                raise AssertionError(str(error)) from error
+            return True
+
+        await eventually(applied, self.limit_s, poll_s=1.0)
 
     # -- objects ------------------------------------------------------------------------------
 

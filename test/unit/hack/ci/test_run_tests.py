@@ -42,10 +42,6 @@ class TestServers:
     def test_down(self, teardown):
         pass
 
-    @pytest.mark.parametrize("at", range(9))
-    def test_many(self, at):
-        assert not first(f"many-{at}")
-
     def test_dies(self):
         if first("dies"):
             os._exit(1)
@@ -53,6 +49,11 @@ class TestServers:
     def test_passes(self):
         assert sum(number % 7 for number in range(2_000_000))
 '''
+
+MANY = """
+def test_many():
+    assert False
+"""
 
 FLIPS = "test_it.py::TestServers::test_flips[changed by@another user]"
 SKIPS, FAILS, DOWN = (
@@ -68,13 +69,15 @@ def run(tmp_path, monkeypatch, capfd):
     project.mkdir()
     (project / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n  releases\n")
     (project / "test_it.py").write_text(TESTS)
+    for at in range(9):
+        (project / f"test_many_{at}.py").write_text(MANY)
     monkeypatch.chdir(project)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second of CPU each time
     monkeypatch.setattr(units, "LONG_S", 0.0)
 
     def run(*selected, processes=0, again=True):
         argv = ["-p", "xdist.plugin", "-p", "xdist.looponfail", "-k", " or ".join(selected)]
-        ran = run_tests.tests(["test_it.py"], tmp_path / "cache", argv, processes=processes)
+        ran = run_tests.tests(["."], tmp_path / "cache", argv, processes=processes)
         code = run_tests.subprocess.run(ran.command, check=False).returncode
         code = run_tests.code_of(ran, code, again=again)
         shown, _ = capfd.readouterr()
@@ -105,7 +108,7 @@ def test_run_fails_when_a_test_fails_again_or_skips(run):
 def test_failures_are_not_run_again_when_many_failed_or_arguments_were_given(
     run, selected, again, count
 ):
-    """Nine failures have a common cause; arguments select single tests to examine."""
+    """Failures in nine files have a common cause; arguments select single tests to examine."""
     code, end, _ = run(selected, again=again)
     assert code == 1
     assert len([line for line in end if line.startswith("== FAILED")]) == count
