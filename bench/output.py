@@ -127,7 +127,7 @@ head -c 32000000 >/tmp/block
 read began _ </proc/uptime
 n=0; while [ $n -lt %d ]; do n=$((n+1)); cat /tmp/block; done
 read ended _ </proc/uptime
-echo "took $began $ended" >&2
+echo "took $began $ended"  # on standard error it would be in the log before the last output
 sleep 1000000 & wait $!"""
 
 

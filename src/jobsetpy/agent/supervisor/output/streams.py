@@ -26,9 +26,11 @@ CHUNK: Final = 128 * 1024
 """Maximum number of bytes that are copied at a time; a message of a pair of sockets takes them."""
 DRAIN_S: Final = 10.0
 """Maximum time in seconds at the pod's end in which no byte can be written, before it is lost."""
-SKIPPED: Final = 1 << 20
+PIPE: Final = 1 << 20
+"""Capacity of pipes, the maximum that Linux grants everybody: few changes of process move much."""
+SKIPPED: Final = 8 << 20
 """Number of bytes that are not offered after a piece that was dropped: there is too much output,
-and the kernel can move it from pipe to pipe without a copy."""
+and the kernel can move it from pipe to pipe without a copy. Ends early when the pipe is empty."""
 _POLL_S: Final = 0.001
 _F_SETPIPE_SZ: Final = 1031
 
@@ -73,9 +75,10 @@ class Stream:
         except OSError:
             os.close(self._target)
             raise
-        # A larger pipe saves changes of thread. A user's limit may forbid it.
-        with suppress(OSError):
-            fcntl.fcntl(self._reader, _F_SETPIPE_SZ, 2 * CHUNK)
+        # A user's limit may forbid it. The target can be something else, such as a file.
+        for pipe in (self._reader, self._target):
+            with suppress(OSError):
+                fcntl.fcntl(pipe, _F_SETPIPE_SZ, PIPE)
         for number in numbers:
             os.dup2(writer, number)
         os.close(writer)
@@ -150,8 +153,11 @@ class Stream:
 
     def _move(self) -> bool:
         """Move bytes without a look at them; return False if the kernel cannot, or none is left."""
+        if self._end() == self._read:
+            self._skip = 0  # it is no flood any longer: what comes next is matched
+            return False
         try:
-            count = os.splice(self._reader, self._target, 2 * CHUNK)
+            count = os.splice(self._reader, self._target, PIPE)
         except OSError:
             self._moves = False  # the target is no pipe, or has an error, which a write will show
             return False
