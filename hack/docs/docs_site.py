@@ -44,7 +44,6 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/lost-nodes",
         "docs/how-to/devices",
         "docs/how-to/failure-policy",
-        "docs/how-to/exit-codes",
         "docs/how-to/group-scheduling",
         "docs/how-to/coscheduling",
         "docs/how-to/native-gangs",
@@ -75,7 +74,6 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Write controllers": (
         "docs/tutorial/custom-controller",
-        "docs/tutorial/side-by-side",
         *library.pages_of("docs/reference/runtime"),
         *library.pages_of("docs/reference/testing"),
     ),
@@ -87,8 +85,6 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/explanation/coscheduling",
         "docs/explanation/faults",
         "docs/explanation/security",
-        "docs/explanation/scale",
-        "docs/explanation/figures",
         "docs/explanation/known-limitations",
     ),
     "Reference": (
@@ -107,9 +103,9 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "ARCHITECTURE",
         "CONTRIBUTING",
         "SECURITY",
-        "docs/how-to/release",
-        "docs/tutorial/walk-user",
-        "docs/tutorial/walk-operator",
+        "hack/release/README",
+        "bench/walk-user",
+        "bench/walk-operator",
         "bench/README",
         "test/README",
         "CHANGELOG",
@@ -117,7 +113,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Pages of each section, in the order of the navigation."""
 
-UNSEARCHED: Final = ("bench/README", "test/README", "CHANGELOG", "docs/tutorial/walk-")
+UNSEARCHED: Final = ("bench/", "test/README", "CHANGELOG")
 """Beginnings of pages that search leaves out: they have every word."""
 
 BUTTONS: Final = (

@@ -1,6 +1,6 @@
 """Record walks through pages of the documentation: their commands, and the output of each.
 
-    record_walks.py            write docs/tutorial/walk-user.md and docs/tutorial/walk-operator.md
+    record_walks.py            write bench/walk-user.md and bench/walk-operator.md
     record_walks.py user       only one of them
 
 The pages' test (test/e2e/test_documentation_node.py) runs their commands in the order of the walk:
@@ -26,7 +26,7 @@ AFTER: Final = ("alerts", "troubleshooting", "upgrade")
 WALKS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "user": (
         "Recording: a user's first five minutes",
-        "The commands of [your first JobSet](first-jobset.md), and their output.",
+        "The commands of [your first JobSet](../docs/tutorial/first-jobset.md), and their output.",
         ("tutorial/first-jobset",),
     ),
     "operator": (
@@ -56,10 +56,9 @@ def record(walk: str) -> None:
         environ = {**os.environ, "JOBSETPY_SEEN": folder}
         subprocess.run([*words, *tests], cwd=ROOT, env=environ, check=True, timeout=3600)
         for page, name in zip(pages, names, strict=True):
-            link = f"{name}.md" if page.startswith("tutorial/") else f"../{page}.md"
-            parts += ["", f"## [{name}]({link})", ""]
+            parts += ["", f"## [{name}](../docs/{page}.md)", ""]
             parts.append(Path(folder, f"{name}.md").read_text().rstrip())
-    (ROOT / f"docs/tutorial/walk-{walk}.md").write_text("\n".join(parts) + "\n")
+    (ROOT / f"bench/walk-{walk}.md").write_text("\n".join(parts) + "\n")
 
 
 def main() -> None:

@@ -226,8 +226,8 @@ async def test_an_example_has_at_most_half_of_the_lines_of_the_other_library(nam
     assert ours <= other / 2, f"{ours} of {other} lines"
 
 
-async def test_the_page_side_by_side_has_the_counted_lines():
+async def test_the_page_of_comparisons_has_the_counted_lines():
     """The table of the page equals the command's output."""
-    page = (REPOSITORY / "docs/tutorial/side-by-side.md").read_text()
+    page = (REPOSITORY / "docs/tutorial/coming-from.md").read_text()
     rows = re.findall(r"^\| \[`(\w+)`\].* \| (\d+) \| [\w-]+: (\d+)", page, re.MULTILINE)
     assert {name: (int(ours), int(other)) for name, ours, other in rows} == counted()
