@@ -21,6 +21,10 @@ modules or what the program imports (``auto``), the same with a program that kee
 between agents (``ring-1``, ``ring-2``), and the elastic launchers ``torchrun`` and ``ft_launcher``
 in the same pods, ``torchrun-more`` with one pod more than it needs (``nnodes=4:5``).
 
+Without a spare, ``fewer`` continues with one pod less (``min-pods``; with heartbeats in
+``fewer-ring``), as ``torchrun-fewer`` does (``nnodes=3:4``): a lost pod is measured until the other
+ranks step, and again, as ``back``, from the successor's being ready until all step.
+
 Results are lines of a file (``--results``), to which several runs may append; ``--report`` makes
 the tables and the picture from it.
 """
@@ -46,17 +50,23 @@ import uvloop
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from hack.images.training import FRAMEWORKS, PLAIN, framework_image  # type: ignore[import-not-found]
+from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.agents.training_kit import (
+    CALM_S,
+    FEWER,
     FRAMEWORKS_OF,
+    GROW_AFTER_S,
     HANG_S,
     MODES,
     NAMESPACE,
     RANKS_HAVE,
+    SHRINKING,
     SPARES,
     STANDBYS,
     START_LIMIT_S,
@@ -71,6 +81,9 @@ from support.restarts.scenario import build_images, manager_ready, pod_log_folde
 from support.restarts.timeline import log_time
 
 FAILURES = ("kill", "raise", "hang", "pod", "whole", "node", "silent")
+BACK = "back"
+"""Second part of the loss of a pod for which there is no spare."""
+
 AWAY = "api"
 """Outage of the API server, which is not a failure of the training."""
 
@@ -167,6 +180,7 @@ class Bench:
         self._logs = pod_log_folders(cluster)
         self._options = options
         self.found: list[Result] = []
+        self._grown_at = 0.0
 
     def note(self, item: Result) -> None:
         """Keep a result."""
@@ -254,7 +268,7 @@ class Bench:
             before = training.runs()
             await asyncio.sleep(SETTLE_S)
             runs = training.runs()
-            if runs == before:
+            if runs == before and all(run["world"] >= training.pods for run in runs.values()):
                 worker = runs[max(runs)]
                 if standbys:
                     self._weigh(framework, standbys[worker["host"]], f"standby, {mode}")
@@ -348,15 +362,17 @@ class Bench:
             await self._holder_on_lost_node(training, framework, mode)
             moment = time.time()
             async with self._node_failure(failure):
-                runs = await training.stepping(moment, self._options.limit)
+                runs = await self._left(training, mode).stepping(moment, self._options.limit)
             return self._result(training, framework, mode, failure, moment, runs)
         runs = await self._settled(training, framework, mode)
+        if mode in SHRINKING:
+            await asyncio.sleep(self._grown_at + CALM_S - time.time())
         # Ranks alternate. The pod is always the last one: with the first one, torchrun would
         # lose its rendezvous as well.
         nth = 0 if failure in {"pod", "whole"} else number % training.pods
         victim = runs[training.pods - 1 - nth]
+        pod = await self._pod(victim["host"])
         if failure == "pod":
-            pod = await self._pod(victim["host"])
             path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
             body = json.dumps({"gracePeriodSeconds": 0}).encode()
             moment = time.time()
@@ -366,8 +382,45 @@ class Bench:
             process = process_in(victim["host"], inner, RANKS_HAVE)
             moment = time.time()
             os.kill(process, SIGNALS[failure])
-        runs = await training.stepping(moment, self._options.limit)
-        return self._result(training, framework, mode, failure, moment, runs)
+        loses_pod = failure in {"pod", "whole"}
+        left = self._left(training, mode) if loses_pod else training
+        runs = await left.stepping(moment, self._options.limit)
+        result = self._result(training, framework, mode, failure, moment, runs)
+        if left.pods < training.pods:
+            await self._back(training, framework, mode, pod)
+        return result
+
+    def _left(self, training: Training, mode: str) -> Training:
+        """Return the ranks that are to step when a pod is lost."""
+        return attrs.evolve(training, pods=training.pods - (mode in FEWER))
+
+    async def _back(self, training: Training, framework: str, mode: str, lost: str) -> None:
+        """Measure from a successor's being ready, or under torchrun its start, until all step."""
+        host = lost.rpartition("-")[0]
+
+        def has_come(pod: Pod) -> bool:
+            if mode in SHRINKING:
+                return pod.metadata.annotations.get(keys.AGENT_STATE_ANNOTATION) == READY
+            is_other = pod_host_name(pod) == host and pod.metadata.name != lost
+            return is_other and pod.status.phase == "Running"
+
+        async with patience.timeout(self._options.limit):
+            while True:
+                pods = (await self._client.list_page(Pod, NAMESPACE)).items
+                if any(map(has_come, pods)):
+                    break
+                await asyncio.sleep(0.05)
+            moment = time.time()
+            if mode in SHRINKING:
+                jobset = await self._client.get(JobSet, NAMESPACE, f"{framework}-{mode}")
+                record = jobset.status.in_place_restart
+                if record is not None and record.resize_time is not None:
+                    moment = max(moment, record.resize_time.timestamp() + GROW_AFTER_S)
+            runs = await training.stepping(moment, self._options.limit)
+        self._grown_at = time.time()
+        back = self._result(training, framework, mode, BACK, moment, runs)
+        self.note(attrs.evolve(back, load=os.getloadavg()[0]))
+        say(f"{framework}, {training.pods} pods, {mode}, {BACK}: {back.stepping:.2f} s")
 
     def _result(
         self,
@@ -535,7 +588,7 @@ def report(found: Sequence[Result]) -> None:
 def _in_order(found: Iterable[Result]) -> list[tuple[Key, dict[str, list[Round]]]]:
     def place(item: tuple[Key, object]) -> tuple[int, int, int]:
         framework, pods, failure = item[0]
-        return PROGRAMS.index(framework), pods, FAILURES.index(failure)
+        return PROGRAMS.index(framework), pods, (*FAILURES, BACK).index(failure)
 
     return sorted(grouped(found).items(), key=place)
 
@@ -549,11 +602,13 @@ SAID = {
     "whole": "a pod is killed whole, agent included",
     "node": "a node is killed",
     "silent": "a node falls silent",
+    BACK: "its successor is ready",
 }
 
 
 WAYS = (
     *("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", "auto", "spare-1", "ring-1"),
+    *("fewer", "fewer-ring", "torchrun-fewer"),
 )
 """Columns of the README's table, as far as they were measured; a step that is kept has a row of its
 own, and torchrun with one pod more is in the column of torchrun."""
@@ -650,6 +705,9 @@ LABELS = {
     "spare-2": "standbys, two spare pods",
     "ring-1": "one spare pod, heartbeats",
     "ring-2": "two spare pods, heartbeats",
+    "fewer": "no spare, all pods but one",
+    "fewer-ring": "no spare, all pods but one, heartbeats",
+    "torchrun-fewer": "torchrun, all pods but one",
 }
 KEPT_LINES = 9
 """Number of lines that a user changes in the program for it; other ways need none."""

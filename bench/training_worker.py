@@ -43,7 +43,8 @@ class Run:
     def stepped(self, step: int) -> None:
         """Record that a step is complete."""
         if self._first:
-            who = {"rank": self.rank, "pid": os.getpid(), "host": os.uname().nodename}
+            who = {"rank": self.rank, "world": self.world, "pid": os.getpid()}
+            who["host"] = os.uname().nodename
             steps = {"step": step, "before": self._before}
             line = {**who, **steps, **self.moments, "at": time.time()}
             with (SHARED / f"runs-{self.rank}").open("a") as file:

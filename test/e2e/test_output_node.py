@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import os
 import re
+import signal
 
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
+from support.cluster.processes import process_of, processes
 from support.restarts.scenario import pod_log_folders, run_gang, supervised_jobset
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -31,7 +35,10 @@ SETTINGS = {
 async def test_hang_and_rule_restart_the_group_when_a_program_only_prints(
     node_cluster, node_client
 ):
-    """No line of the program knows of the agent; its log is what it was, through three epochs."""
+    """No line of the program knows of the agent; its log is what it was, through three epochs.
+
+    Then an agent is killed: no process of its container outlives it, and the group has a new pod.
+    """
     jobset = supervised_jobset("output", 2, command=("sh", "-c", SCRIPT), environ=SETTINGS)
     logs = pod_log_folders(node_cluster)
     async with run_gang(node_client, jobset, 2, logs) as timeline:
@@ -65,3 +72,10 @@ async def test_hang_and_rule_restart_the_group_when_a_program_only_prints(
             assert steps[:40] == [
                 f"epoch {epoch}: loss 0.3, step {n} of 20" for epoch in (1, 2) for n in range(1, 21)
             ]
+
+        victim = await node_client.get(Pod, "default", min(timeline.pods))
+        os.kill(process_of(victim, "supervise"), signal.SIGKILL)
+        mark = f"/pods/{victim.metadata.uid}/volumes"  # the sandbox ends later, with the pod
+        await patience.eventually(lambda: not any(mark in each.mounts for each in processes()))
+        cause, _ = await restarted(4)
+        assert cause.pod == victim.metadata.name

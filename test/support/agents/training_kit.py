@@ -30,12 +30,25 @@ PROGRAMS = ROOT / "bench"
 SPARES = {"spare-1": 1, "spare-2": 2, "ring-1": 1, "ring-2": 2}
 """Modes with standby processes (``list``), and their number of spare pods."""
 
-RINGS = ("ring-1", "ring-2")
+RINGS = ("ring-1", "ring-2", "fewer-ring")
 """Modes in which agents send each other heartbeats."""
 
-STANDBYS = ("list", "auto", "kept", *SPARES)
+SHRINKING = ("fewer", "fewer-ring")
+"""Modes with standby processes and without a spare, whose ranks continue without a missing pod."""
+
+FEWER = (*SHRINKING, "torchrun-fewer")
+"""Modes that need all ranks but one."""
+
+GROW_AFTER_S = 10
+"""Time for which those of `SHRINKING` keep the smaller size: the others prepare meanwhile."""
+
+CALM_S = 45.0
+"""Time after which another growth is not delayed because of the last one."""
+
+STANDBYS = ("list", "auto", "kept", *SPARES, *SHRINKING)
 MODES = (
-    *("recreate", "torchrun", "torchrun-more", "ft_launcher", "sidecar", "supervisor"),
+    *("recreate", "torchrun", "torchrun-more", "torchrun-fewer", "ft_launcher"),
+    *("sidecar", "supervisor"),
     *STANDBYS,
 )
 """Modes of restarting; those with standby processes have supervisors."""
@@ -44,11 +57,13 @@ SUPERVISED = ("supervisor", *STANDBYS)
 ELASTIC = {
     "torchrun": "torch.distributed.run",
     "torchrun-more": "torch.distributed.run",
+    "torchrun-fewer": "torch.distributed.run",
     "ft_launcher": "nvidia_resiliency_ext.fault_tolerance.launcher",
 }
 FRAMEWORKS_OF = {
     "torchrun": ("torch", "torch1"),
     "torchrun-more": ("torch", "torch1"),
+    "torchrun-fewer": ("torch", "torch1"),
     "ft_launcher": ("torch",),
     "kept": ("jax",),
 }
@@ -108,11 +123,17 @@ def manifest(
             {"name": "MASTER_PORT", "value": PORT},
         ]
     if mode in STANDBYS:
-        preload = LISTED[framework] if mode in {"list", *SPARES} else "auto"
+        preload = LISTED[framework] if mode in {"list", *SPARES, *SHRINKING} else "auto"
         annotations[keys.IN_PLACE_PRELOAD_ANNOTATION] = preload
         annotations[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = str(standby_delay)
     if spares:
         annotations[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
+    if mode in SHRINKING:
+        annotations |= {
+            keys.MIN_PODS_ANNOTATION: str(pods - 1),
+            keys.MIN_PODS_AFTER_ANNOTATION: "0",
+            keys.GROW_AFTER_ANNOTATION: str(GROW_AFTER_S),
+        }
     if mode in RINGS:
         annotations[keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
     if mode == "kept":
@@ -161,7 +182,8 @@ def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> st
     Without their own store, torchrun's workers read addresses of processes that have ended, and do not
     start again within minutes.
     """
-    nodes = f"{pods}:{pods + MORE[mode]}" if mode in MORE else f"{pods}"
+    least, most = pods - (mode in FEWER), pods + MORE.get(mode, 0)
+    nodes = f"{least}:{most}" if least < most else f"{pods}"
     words = [
         *(f"exec python3 -m {ELASTIC[mode]}", f"--nnodes={nodes}", "--nproc_per_node=1"),
         *("--rdzv_backend=c10d", f"--rdzv_endpoint={host}:29400", "--rdzv_id=training"),

@@ -35,6 +35,7 @@ _JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 _LEAST = keys.MIN_PODS_ANNOTATION
 _NAMES = (_NAME, _JOBS, _LEAST)
 _OF_LEAST = (keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
+_PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
 _COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES")
 """Variables in which programs expect the number of pods or ranks."""
 
@@ -150,6 +151,11 @@ def _fewest(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
     if count.jobs:
         why = f"whole jobs take over from each other: remove {_LEAST} or this annotation"
         yield forbidden(note_field(_JOBS, f"{path}.template" if _JOBS in own else ""), why)
+    for holder, where in ((notes, ""), (child(job, "template", "metadata", "annotations"), path)):
+        if _PARTIAL in holder:
+            # The manager would set back the number of pods that Kueue has reduced.
+            why = f"all pods are admitted, {_LEAST} is for those that are lost: remove one of both"
+            yield forbidden(note_field(_PARTIAL, where.removesuffix(".spec")), why)
     for at, container in objects(pod_spec(job), "containers"):
         for nth, each in objects(container, "env"):
             if text(each, "name") in _COUNTS and each.get("value") is not None:

@@ -146,6 +146,8 @@ def test_spare_pods_and_spare_jobs_are_combined():
 
 
 LEAST = keys.MIN_PODS_ANNOTATION
+UNITS = LEAST.replace("min-pods", "min-replicas")
+PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
 ENV = f"{POD}.spec.containers[0].env[0].value"
 
 
@@ -188,6 +190,16 @@ REFUSED = {
         fewer(notes={JOBS: "1"}),
         f"metadata.annotations[{JOBS}]",
         "whole jobs take over",
+    ),
+    "a minimum of jobs": (
+        fewer(notes={UNITS: "1"}),
+        f"metadata.annotations[{UNITS}]",
+        "whole jobs cannot be missing",
+    ),
+    "a minimum and Kueue's partial admission": (
+        fewer(notes={PARTIAL: "2"}),
+        f"metadata.annotations[{PARTIAL}]",
+        "all pods are admitted",
     ),
     "a minimum and a number of nodes": (
         fewer(worker={"env": [{"name": "NNODES", "value": "3"}]}),
@@ -414,9 +426,10 @@ def test_numbers_of_spares_and_pods_cannot_change():
     (refused,) = validate_update(old, later)
     assert str(refused).startswith(f'metadata.annotations[{START}]: Invalid value: "true": field')
 
-    resized = copy.deepcopy(old)
-    job_of(resized).update(parallelism=6, completions=6)
-    assert any("cannot change" in str(each) for each in validate_update(old, resized))
+    for stored in (old, admitted(fewer())[0]):
+        resized = copy.deepcopy(stored)
+        job_of(resized).update(parallelism=6, completions=6)
+        assert any("cannot change" in str(each) for each in validate_update(stored, resized))
 
 
 @pytest.mark.parametrize(
