@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from hack.generate import update_crds
+from hack.generate.kustomize import LOADER
 from support import patience
 from support.cluster.raw_api import RawApi
 
@@ -23,7 +24,7 @@ def make_api():
 def api(cluster):
     """The API server, with the CRD installed."""
     api = RawApi(cluster.kubeconfig)
-    api.apply(CRD, yaml.safe_load(update_crds.CRD.read_text())).accepted()
+    api.apply(CRD, yaml.load(update_crds.CRD.read_text(), LOADER)).accepted()
 
     def served():
         return api("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets").status == 200

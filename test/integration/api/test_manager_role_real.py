@@ -14,6 +14,7 @@ import yaml
 
 from hack.cluster import Cluster
 from hack.generate import update_crds
+from hack.generate.kustomize import LOADER
 from support import patience
 from support.cluster.install import CONFIG
 from support.cluster.objects import jobset, replicated_job
@@ -227,7 +228,7 @@ def test_role_has_all_rights_that_the_manager_needs_and_no_others(audited, manag
     """No request of the manager is refused, and it uses every verb that it has."""
     api, _, log = audited
     crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
-    api.apply(crd, yaml.safe_load(update_crds.CRD.read_text())).accepted()
+    api.apply(crd, yaml.load(update_crds.CRD.read_text(), LOADER)).accepted()
     wait_for(lambda: api("GET", JOBSETS).status == 200)
     try:
         walk_through(api)

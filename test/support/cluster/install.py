@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from hack.generate.kustomize import render
+from hack.generate.kustomize import LOADER, render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
 from support import patience
 from support.cluster.json_api import exists, send
@@ -26,6 +27,10 @@ from support.patience import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
+CRD = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
+CRD_NAME = "jobsets.jobset.x-k8s.io"
+_applied: set[tuple[str, int]] = set()
+"""UID and generation of the CRDs that this process has applied."""
 SYSTEM = "jobset-system"
 MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
 AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
@@ -43,7 +48,7 @@ async def connected(kubeconfig: str | Path, **settings: Any) -> AsyncIterator[Cl
 
 async def apply_manifest(client: Client, path: Path) -> None:
     """Apply every document of a YAML file by server-side apply."""
-    for document in yaml.safe_load_all(path.read_text()):
+    for document in yaml.load_all(path.read_text(), LOADER):
         if document:
             await apply_object(client, document)
 
@@ -77,9 +82,27 @@ async def apply_object(client: Client, document: dict[str, Any]) -> None:
 
 
 async def install_crd(client: Client) -> None:
-    """Apply the CRD and wait until JobSets can be listed."""
-    await apply_manifest(client, ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")
-    await jobsets_served(client)
+    """Apply the CRD and wait until JobSets can be listed.
+
+    It has 300 KB, which take a second of CPU, and many tests share a cluster: it is applied again
+    only if it is not what this process applied last.
+    """
+    if await _crd_state(client) not in _applied:
+        await apply_manifest(client, CRD)
+        await jobsets_served(client)
+        _applied.add(await _crd_state(client))
+
+
+async def _crd_state(client: Client) -> tuple[str, int]:
+    """Return the CRD's UID and generation, which changes with its spec; ("", 0) if there is none."""
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD_NAME}"
+    accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    try:
+        answer = await client.raw(HttpRequest(method="GET", path=path, accept=accept))
+    except NotFoundError:
+        return "", 0
+    metadata = msgspec.json.decode(answer.body)["metadata"]
+    return metadata["uid"], metadata["generation"]
 
 
 async def jobsets_served(client: Client) -> None:

@@ -174,7 +174,9 @@ def _look_up(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
 
     def ask() -> None:
         try:
-            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # As bytes: for text, Python first imports the codec of international names, which takes
+            # longer than the answer and, on a busy node, longer than the wait.
+            answers = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
             found.extend((kind, address) for kind, _, _, _, address in answers)
         except (OSError, ValueError, OverflowError):
             pass
@@ -200,7 +202,9 @@ def _await_first_rank() -> None:
     limit, pause = time.monotonic() + MASTER_WAIT_S, 0.005
     # Once: thousands of ranks must not ask the cluster's DNS at each try.
     found = _look_up(host, int(port))
-    while found and time.monotonic() < limit:
+    is_first = bool(found)
+    while is_first or (found and time.monotonic() < limit):
+        is_first = False  # one try, although the lookup took the whole wait
         for kind, address in found:
             try:
                 with socket.socket(kind) as attempt:

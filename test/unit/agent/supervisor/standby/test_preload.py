@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,20 @@ def test_launcher_runs_on_old_versions_of_python(file: str) -> None:
     assert {name.partition(".")[0] for name in names} <= allowed
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    """End what a test that fails has left: its pipes would fail another test."""
+    yield
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
+
+
 def stand_by(
-    folder: Path, modules: str, program: str
+    folder: Path, modules: str, program: str, launcher: Path = LAUNCHER, **environ: str
 ) -> tuple[subprocess.Popen[str], socket.socket]:
     """Start a launcher and wait until it is ready; return it and its channel."""
     ours, theirs = socket.socketpair()
@@ -113,10 +126,12 @@ def stand_by(
     words = standby_process.with_launcher([sys.executable, *program.split()], modules, learned)
     with theirs:
         process = subprocess.Popen(
-            words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [str(launcher) if word == str(LAUNCHER) else word for word in words],
+            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             pass_fds=[theirs.fileno()],
-            env=os.environ | {"JOBSET_STANDBY_FD": str(theirs.fileno())},
+            env=os.environ | {"JOBSET_STANDBY_FD": str(theirs.fileno())} | environ,
         )  # fmt: skip
+    STARTED.append(process)
     ours.settimeout(patience.scaled(60))
     assert ours.recv(64) == b"ready\n"
     return process, ours
@@ -165,20 +180,38 @@ def set_rank(monkeypatch: pytest.MonkeyPatch, address: str, port: object) -> Non
         monkeypatch.setenv(name, value)
 
 
-def test_ranks_wait_for_the_port_of_the_first_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rank 1, released at the same time, checks whether rank 0 listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        set_rank(monkeypatch, "127.0.0.1", server.getsockname()[1])
-        process, channel = stand_by(folder, "", "exits.py")
+def test_released_process_waits_for_the_port_of_the_first_rank(folder: Path) -> None:
+    """Rank 1 looks up rank 0, which does not listen yet, and connects when it does."""
+    patched = folder / "patched.py"  # a busy machine may need longer than the shipped limit
+    limit = f"MASTER_WAIT_S = {patience.scaled(60)}"
+    patched.write_text(LAUNCHER.read_text().replace("MASTER_WAIT_S = 0.5", limit))
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = str(server.getsockname()[1])
+        rank = {"RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        process, channel = stand_by(folder, "", "exits.py", patched, **rank)
         with channel:
             channel.send(b"run epoch=3\n")
+            server.listen()
             server.settimeout(patience.scaled(60))
             server.accept()[0].close()
             process.communicate(timeout=patience.scaled(60))
 
     assert process.returncode == 7
+
+
+def test_first_rank_is_tried_once_when_the_lookup_took_the_whole_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy node a lookup may take that long; the port may be open since."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        set_rank(monkeypatch, *server.getsockname())
+        found = [(socket.AF_INET, server.getsockname())]
+        monkeypatch.setattr(preload, "_look_up", lambda *_: found)
+        monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.0)
+        preload._await_first_rank()
+        server.settimeout(0)
+        server.accept()[0].close()
 
 
 def test_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +230,7 @@ def test_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
     preload._await_first_rank()
 
-    assert queries == [("127.0.0.1", port)]
+    assert queries == [(b"127.0.0.1", port)]
 
 
 def test_wait_for_the_first_rank_ends_when_dns_does_not_answer(
