@@ -47,7 +47,6 @@ class FieldOptions(TypedDict, total=False):
     """Keywords of :func:`field`: what the CRD says about a field.
 
     Attributes:
-        description: text for ``kubectl explain``.
         required: True if the API server refuses objects without it.
         defaulted: True if the API server fills in the default of the class.
         minimum, maximum: bounds of a number.
@@ -66,7 +65,6 @@ class FieldOptions(TypedDict, total=False):
         frozen: True if the class freezes a mapping itself.
     """
 
-    description: str
     required: bool
     defaulted: bool
     minimum: float
@@ -89,6 +87,7 @@ class FieldOptions(TypedDict, total=False):
 
 
 def field(
+    description: str = "",
     *,
     default: Any = attrs.NOTHING,
     factory: Any = None,
@@ -100,6 +99,7 @@ def field(
     Mappings are frozen when an object is created.
 
     Args:
+        description: text for ``kubectl explain``.
         default: value if the field is missing from the JSON.
         factory: creates the default, for mutable types.
         name: name on the wire; camelCase of the attribute's name when absent. Any text is
@@ -112,10 +112,12 @@ def field(
     for option in options.keys() - FieldOptions.__annotations__.keys():
         import difflib
 
-        near = difflib.get_close_matches(option, FieldOptions.__annotations__, 1)
+        near = difflib.get_close_matches(option, ["description", *FieldOptions.__annotations__], 1)
         hint = f": did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"field has no keyword {option!r}{hint}")
     metadata: dict[str, Any] = dict(options)
+    if description:
+        metadata["description"] = description
     if name is not None:
         metadata[_WIRE_NAME] = name
     if factory is not None:

@@ -45,19 +45,13 @@ _IN_ORDER_WITH_DEPENDENCIES = (
 class DependsOn:
     """A ReplicatedJob that has to be ``Ready`` or ``Complete`` first."""
 
-    name: str = field(
-        default="",
-        required=True,
-        description="Name of a ReplicatedJob earlier in the list.",
-    )
+    name: str = field("Name of a ReplicatedJob earlier in the list.", default="", required=True)
     status: str = field(
+        "Status to wait for. Ready: all its Jobs run or have finished. Complete: all its Jobs "
+        "have succeeded.",
         default="",
         required=True,
         enum=("Ready", "Complete"),
-        description=(
-            "Status to wait for. Ready: all its Jobs run or have finished. Complete: all its Jobs "
-            "have succeeded."
-        ),
     )
 
 
@@ -66,35 +60,30 @@ class ReplicatedJob:
     """``replicas`` Jobs made from one template."""
 
     name: str = field(
+        "Name, unique within the JobSet; part of the names of its Jobs and pods.",
         default="",
         required=True,
-        description="Name, unique within the JobSet; part of the names of its Jobs and pods.",
     )
     group_name: str = field(
+        "Group of ReplicatedJobs that this one belongs to, for the group labels of its Jobs.",
         default="default",
         defaulted=True,
-        description=(
-            "Group of ReplicatedJobs that this one belongs to, for the group labels of its Jobs."
-        ),
     )
     replicas: int = field(
-        default=1,
-        defaulted=True,
-        minimum=0,
-        description="Number of Jobs created from the template.",
+        "Number of Jobs created from the template.", default=1, defaulted=True, minimum=0
     )
     template: Mapping[str, Any] = field(
+        "The Jobs' metadata and spec, as in batch/v1.",
         factory=dict,
         required=True,
         embed="io.k8s.api.batch.v1.JobTemplateSpec",
-        description="The Jobs' metadata and spec, as in batch/v1.",
     )
     depends_on: tuple[DependsOn, ...] = field(
+        "ReplicatedJobs that must reach a status before these Jobs are created.",
         default=(),
         map_keys=("name",),
         max_items=5,
         immutable=True,
-        description="ReplicatedJobs that must reach a status before these Jobs are created.",
     )
 
 
@@ -103,18 +92,16 @@ class Network:
     """DNS names of the pods."""
 
     enable_dns_hostnames: bool | None = field(
+        "True if a headless Service gives pods the stable names "
+        "<jobset>-<replicatedJob>-<job index>-<pod index> below the subdomain.",
         default=None,
         name="enableDNSHostnames",
-        description=(
-            "True if a headless Service gives pods the stable names "
-            "<jobset>-<replicatedJob>-<job index>-<pod index> below the subdomain."
-        ),
     )
     subdomain: str = field(
-        default="", description="Name of the headless Service; the JobSet's name when empty."
+        "Name of the headless Service; the JobSet's name when empty.", default=""
     )
     publish_not_ready_addresses: bool | None = field(
-        default=None, description="True if the stable names resolve before the pods are ready."
+        "True if the stable names resolve before the pods are ready.", default=None
     )
 
 
@@ -123,14 +110,12 @@ class SuccessPolicy:
     """Condition under which the JobSet is complete."""
 
     operator: str = field(
+        "Required Jobs of the targets. All: every Job has to succeed. Any: one Job is enough.",
         default="All",
         required=True,
         enum=("All", "Any"),
-        description=(
-            "Required Jobs of the targets. All: every Job has to succeed. Any: one Job is enough."
-        ),
     )
-    target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
+    target_replicated_jobs: tuple[str, ...] = field(_TARGETS, default=(), atomic=True)
 
 
 @wire
@@ -138,13 +123,15 @@ class FailurePolicyRule:
     """One rule of KEP-262."""
 
     name: str = field(
+        "Name in conditions and events, unique within the policy; failurePolicyRule and the "
+        "rule's index when empty.",
         default="",
-        description=(
-            "Name in conditions and events, unique within the policy; failurePolicyRule and the "
-            "rule's index when empty."
-        ),
     )
     action: str = field(
+        "Reaction to a matching failure. FailJobSet: the JobSet fails immediately. FailJob: "
+        "only the Job stays failed. RestartJobSet, RestartReplicatedJob, RestartJob: all Jobs, "
+        "those of the same ReplicatedJob, or the failed Job alone are recreated; with "
+        "AndIgnoreMaxRestarts the restart does not count towards maxRestarts.",
         default="",
         required=True,
         enum=(
@@ -157,54 +144,40 @@ class FailurePolicyRule:
             "RestartJobAndIgnoreMaxRestarts",
             "FailJob",
         ),
-        description=(
-            "Reaction to a matching failure. FailJobSet: the JobSet fails immediately. FailJob: "
-            "only the Job stays failed. RestartJobSet, RestartReplicatedJob, RestartJob: all Jobs, "
-            "those of the same ReplicatedJob, or the failed Job alone are recreated; with "
-            "AndIgnoreMaxRestarts the restart does not count towards maxRestarts."
-        ),
     )
     on_job_failure_reasons: tuple[str, ...] = field(
+        "Reasons of the Job's Failed condition that match; any when empty.",
         default=(),
         max_items=MAX_REASONS,
-        description="Reasons of the Job's Failed condition that match; any when empty.",
     )
     on_job_failure_message_patterns: tuple[str, ...] = field(
+        "Regular expressions (RE2) of which one has to match the message of the Job's Failed "
+        "condition; any message when empty.",
         default=(),
         max_items=MAX_REASONS,
-        description=(
-            "Regular expressions (RE2) of which one has to match the message of the Job's Failed "
-            "condition; any message when empty."
-        ),
     )
-    target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
+    target_replicated_jobs: tuple[str, ...] = field(_TARGETS, default=(), atomic=True)
 
 
 @wire
 class FailurePolicy:
     """Reaction to failed Jobs."""
 
-    max_restarts: int = field(
-        default=0, description="Maximum number of restarts before the JobSet fails."
-    )
+    max_restarts: int = field("Maximum number of restarts before the JobSet fails.", default=0)
     restart_strategy: str = field(
+        "Recreate: each Job is recreated as soon as its predecessor is gone. "
+        "BlockingRecreate: no Job is created before all predecessors are gone. InPlaceRestart: "
+        "running pods restart their containers where they are, only failed pods are replaced; "
+        "a failed Job leads to Recreate.",
         default=keys.RECREATE,
         defaulted=True,
         enum=(keys.RECREATE, keys.BLOCKING_RECREATE, keys.IN_PLACE_RESTART),
-        description=(
-            "Recreate: each Job is recreated as soon as its predecessor is gone. "
-            "BlockingRecreate: no Job is created before all predecessors are gone. InPlaceRestart: "
-            "running pods restart their containers where they are, only failed pods are replaced; "
-            "a failed Job leads to Recreate."
-        ),
     )
     rules: tuple[FailurePolicyRule, ...] = field(
+        "Rules for failed Jobs: the first one that matches decides. If none matches, the whole "
+        "JobSet restarts.",
         default=(),
         max_items=MAX_RULES,
-        description=(
-            "Rules for failed Jobs: the first one that matches decides. If none matches, the whole "
-            "JobSet restarts."
-        ),
     )
 
 
@@ -213,13 +186,11 @@ class StartupPolicy:
     """Start order of ReplicatedJobs."""
 
     startup_policy_order: str = field(
+        "Order of the start. InOrder: a ReplicatedJob starts when the previous one in the list "
+        "is ready.",
         default="AnyOrder",
         required=True,
         enum=("AnyOrder", "InOrder"),
-        description=(
-            "Order of the start. InOrder: a ReplicatedJob starts when the previous one in the list "
-            "is ready."
-        ),
     )
 
 
@@ -227,15 +198,9 @@ class StartupPolicy:
 class Coordinator:
     """The pod whose stable address is published to all others."""
 
-    replicated_job: str = field(
-        default="", required=True, description="ReplicatedJob that the pod belongs to."
-    )
-    job_index: int = field(
-        default=0, format=None, description="Index of the Job within the ReplicatedJob."
-    )
-    pod_index: int = field(
-        default=0, format=None, description="Completion index of the pod within the Job."
-    )
+    replicated_job: str = field("ReplicatedJob that the pod belongs to.", default="", required=True)
+    job_index: int = field("Index of the Job within the ReplicatedJob.", default=0, format=None)
+    pod_index: int = field("Completion index of the pod within the Job.", default=0, format=None)
 
 
 @wire
@@ -243,12 +208,10 @@ class RetentionPolicy:
     """Retention of volume claims when the JobSet is deleted."""
 
     when_deleted: str | None = field(
+        "Delete: the claims are deleted with the JobSet. Retain: the claims are kept.",
         default=None,
         schema_default="Delete",
         enum=("Delete", "Retain"),
-        description=(
-            "Delete: the claims are deleted with the JobSet. Retain: the claims are kept."
-        ),
     )
 
 
@@ -263,17 +226,15 @@ class VolumeClaimPolicy:
         ),
     )
     templates: tuple[Mapping[str, Any], ...] = field(
+        "Templates of one claim each, named <template>-<jobset>; containers mount it by the "
+        "template's name.",
         default=(),
         atomic=True,
         max_items=50,
         embed="io.k8s.api.core.v1.PersistentVolumeClaim",
-        description=(
-            "Templates of one claim each, named <template>-<jobset>; containers mount it by the "
-            "template's name."
-        ),
     )
     retention_policy: RetentionPolicy | None = field(
-        default=None, description="Retention of the claims when the JobSet is deleted."
+        "Retention of the claims when the JobSet is deleted.", default=None
     )
 
 
@@ -282,11 +243,11 @@ class GroupSchedulingConfig:
     """KEP-498: main containers start only when all targeted pods have started."""
 
     timeout_after_seconds: int | None = field(
+        "Timeout of a pod for the start of the others. No limit when absent.",
         default=None,
         minimum=1,
-        description="Timeout of a pod for the start of the others. No limit when absent.",
     )
-    target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
+    target_replicated_jobs: tuple[str, ...] = field(_TARGETS, default=(), atomic=True)
 
 
 _NATIVE: Final = "io.k8s.api.scheduling.v1alpha3.WorkloadPodGroup"
@@ -298,24 +259,20 @@ class GangFields:
     """Fields of a PodGroup."""
 
     scheduling_policy: Mapping[str, Any] | None = field(
+        "Exactly one of gang (all pods of the group start together, or minCount of them) and "
+        "basic (no gang). A gang of all pods when absent.",
         default=None,
         embed=f"{_NATIVE}SchedulingPolicy",
-        description=(
-            "Exactly one of gang (all pods of the group start together, or minCount of them) and "
-            "basic (no gang). A gang of all pods when absent."
-        ),
     )
     scheduling_constraints: Mapping[str, Any] | None = field(
+        f"Topology that the pods of a group share. {_ONLY_NATIVE}",
         default=None,
         embed=f"{_NATIVE}SchedulingConstraints",
-        description=f"Topology that the pods of a group share. {_ONLY_NATIVE}",
     )
     disruption_mode: Mapping[str, Any] | None = field(
+        f"Unit of preemption: exactly one of single (a pod) and all (the group). {_ONLY_NATIVE}",
         default=None,
         embed=f"{_NATIVE}DisruptionMode",
-        description=(
-            f"Unit of preemption: exactly one of single (a pod) and all (the group). {_ONLY_NATIVE}"
-        ),
     )
 
 
@@ -324,27 +281,25 @@ class ReplicatedJobScheduling(GangFields):
     """PodGroup of some ReplicatedJobs, or of each Job of one."""
 
     target_replicated_jobs: tuple[str, ...] = field(
+        "ReplicatedJobs whose pods share the PodGroup.",
         default=(),
         required=True,
         atomic=True,
         min_items=1,
         max_items=50,
-        description="ReplicatedJobs whose pods share the PodGroup.",
     )
     resource_claims: tuple[Mapping[str, Any], ...] = field(
+        f"Resource claims that the pods of a group share. {_ONLY_NATIVE}",
         default=(),
         map_keys=("name",),
         max_items=4,
         embed=f"{_NATIVE}ResourceClaim",
-        description=f"Resource claims that the pods of a group share. {_ONLY_NATIVE}",
     )
     job: Mapping[str, Any] | None = field(
+        "If set, each Job of the only target has a PodGroup of its own, with these fields; the "
+        "fields next to it are then absent.",
         default=None,
         embed="io.k8s.api.batch.v1.JobSchedulingConfiguration",
-        description=(
-            "If set, each Job of the only target has a PodGroup of its own, with these fields; the "
-            "fields next to it are then absent."
-        ),
     )
 
 
@@ -353,13 +308,11 @@ class Scheduling(GangFields):
     """KEP-969: groups of pods that the scheduler handles as a unit."""
 
     replicated_jobs: tuple[ReplicatedJobScheduling, ...] = field(
+        "Groups of ReplicatedJobs in place of one for the JobSet; each ReplicatedJob is in "
+        "exactly one. Excludes the fields next to it.",
         default=(),
         atomic=True,
         max_items=50,
-        description=(
-            "Groups of ReplicatedJobs in place of one for the JobSet; each ReplicatedJob is in "
-            "exactly one. Excludes the fields next to it."
-        ),
     )
 
 
@@ -371,78 +324,60 @@ class JobSetSpec:
         (_IN_ORDER_WITH_DEPENDENCIES, "startupPolicy InOrder and dependsOn are mutually exclusive"),
     )
     replicated_jobs: tuple[ReplicatedJob, ...] = field(
-        default=(), map_keys=("name",), description="Job templates, each with its number of Jobs."
+        "Job templates, each with its number of Jobs.", default=(), map_keys=("name",)
     )
-    network: Network | None = field(
-        default=None, immutable=True, description="DNS names of the pods."
-    )
+    network: Network | None = field("DNS names of the pods.", default=None, immutable=True)
     success_policy: SuccessPolicy | None = field(
-        default=None,
-        immutable=True,
-        description="Condition of success; absent: all Jobs have to succeed.",
+        "Condition of success; absent: all Jobs have to succeed.", default=None, immutable=True
     )
     failure_policy: FailurePolicy | None = field(
-        default=None,
-        immutable=True,
-        description="Reaction to failed Jobs; absent: the JobSet fails.",
+        "Reaction to failed Jobs; absent: the JobSet fails.", default=None, immutable=True
     )
     startup_policy: StartupPolicy | None = field(
+        "Order in which ReplicatedJobs start. Prefer dependsOn, which replaces it.",
         default=None,
         immutable=True,
-        description="Order in which ReplicatedJobs start. Prefer dependsOn, which replaces it.",
     )
-    suspend: bool | None = field(
-        default=None, description="While true, Jobs are suspended and have no pods."
-    )
+    suspend: bool | None = field("While true, Jobs are suspended and have no pods.", default=None)
     coordinator: Coordinator | None = field(
+        "Pod whose stable address is written to all Jobs and pods as the label and annotation "
+        "jobset.sigs.k8s.io/coordinator.",
         default=None,
-        description=(
-            "Pod whose stable address is written to all Jobs and pods as the label and annotation "
-            "jobset.sigs.k8s.io/coordinator."
-        ),
     )
     managed_by: str | None = field(
+        "Controller in charge of this JobSet; this one if absent or "
+        "jobset.sigs.k8s.io/jobset-controller.",
         default=None,
-        description=(
-            "Controller in charge of this JobSet; this one if absent or "
-            "jobset.sigs.k8s.io/jobset-controller."
-        ),
     )
     ttl_seconds_after_finished: int | None = field(
+        "Time in seconds after which the finished JobSet is deleted; never if absent.",
         default=None,
         minimum=0,
-        description="Time in seconds after which the finished JobSet is deleted; never if absent.",
     )
     active_deadline_seconds: int | None = field(
+        "Time in seconds after status.startTime at which the JobSet fails with the reason "
+        "DeadlineExceeded; no limit if absent. It may be changed at any time.",
         default=None,
         minimum=1,
         format="int64",
-        description=(
-            "Time in seconds after status.startTime at which the JobSet fails with the reason "
-            "DeadlineExceeded; no limit if absent. It may be changed at any time."
-        ),
     )
     volume_claim_policies: tuple[VolumeClaimPolicy, ...] = field(
+        "Volume claims shared by the JobSet's pods.",
         default=(),
         atomic=True,
         max_items=50,
         immutable=True,
-        description="Volume claims shared by the JobSet's pods.",
     )
     group_scheduling_config: GroupSchedulingConfig | None = field(
+        "If set, main containers of the targets start only when all their pods have started.",
         default=None,
         immutable=True,
-        description=(
-            "If set, main containers of the targets start only when all their pods have started."
-        ),
     )
 
     scheduling: Scheduling | None = field(
+        "Gangs of the pods. Empty: one gang of all pods, or one for each ReplicatedJob if they "
+        "start in an order. May be changed only while the JobSet is suspended.",
         default=None,
-        description=(
-            "Gangs of the pods. Empty: one gang of all pods, or one for each ReplicatedJob if they "
-            "start in an order. May be changed only while the JobSet is suspended."
-        ),
     )
 
     @property
@@ -462,32 +397,26 @@ class JobSetSpec:
 class ReplicatedJobStatus:
     """Counters of one ReplicatedJob, over the Jobs of the current attempt."""
 
-    name: str = field(default="", required=True, description="Name of the ReplicatedJob.")
+    name: str = field("Name of the ReplicatedJob.", default="", required=True)
     ready: int = field(
-        default=0, required=True, description="Number of Jobs with enough ready or succeeded pods."
+        "Number of Jobs with enough ready or succeeded pods.", default=0, required=True
     )
-    succeeded: int = field(default=0, required=True, description="Number of complete Jobs.")
-    failed: int = field(default=0, required=True, description="Number of failed Jobs.")
+    succeeded: int = field("Number of complete Jobs.", default=0, required=True)
+    failed: int = field("Number of failed Jobs.", default=0, required=True)
     active: int = field(
+        "Number of Jobs with active pods, or with pods that still end before the Job fails.",
         default=0,
         required=True,
-        description="Number of Jobs with active pods, or with pods that still end before the Job "
-        "fails.",
     )
-    suspended: int = field(default=0, required=True, description="Number of suspended Jobs.")
+    suspended: int = field("Number of suspended Jobs.", default=0, required=True)
     job_restarts: tuple[int, ...] = field(
-        default=(),
-        atomic=True,
-        max_items=1024,
-        description="Numbers of restarts of single Jobs, by Job index.",
+        "Numbers of restarts of single Jobs, by Job index.", default=(), atomic=True, max_items=1024
     )
     job_restarts_count_towards_max: tuple[int, ...] = field(
+        "Numbers of restarts of single Jobs that count towards maxRestarts, by Job index.",
         default=(),
         atomic=True,
         max_items=1024,
-        description=(
-            "Numbers of restarts of single Jobs that count towards maxRestarts, by Job index."
-        ),
     )
 
 
@@ -495,45 +424,32 @@ class ReplicatedJobStatus:
 class TakenSeat:
     """Seat of a Job's worker that is held by another pod than that with its completion index."""
 
-    job: str = field(default="", required=True, description="Name of the Job.")
-    seat: int = field(
-        default=0, required=True, minimum=0, description="Completion index of the seat."
-    )
-    pod: str = field(default="", required=True, description="Name of the pod that holds the seat.")
+    job: str = field("Name of the Job.", default="", required=True)
+    seat: int = field("Completion index of the seat.", default=0, required=True, minimum=0)
+    pod: str = field("Name of the pod that holds the seat.", default="", required=True)
     pod_uid: str = field(
-        default="", name="podUID", required=True, description="UID of the pod that holds the seat."
+        "UID of the pod that holds the seat.", default="", name="podUID", required=True
     )
-    pod_index: int = field(
-        default=0, minimum=0, description="Completion index of the pod that holds the seat."
-    )
-    address: str = field(default="", description="IP address of the pod that holds the seat.")
+    pod_index: int = field("Completion index of the pod that holds the seat.", default=0, minimum=0)
+    address: str = field("IP address of the pod that holds the seat.", default="")
 
 
 @wire
 class TakenJob:
     """Job whose seats are all held by the pods of another Job of its ReplicatedJob."""
 
-    job: str = field(default="", required=True, description="Name of the Job.")
-    holder: str = field(
-        default="", required=True, description="Name of the Job whose pods hold its seats."
-    )
+    job: str = field("Name of the Job.", default="", required=True)
+    holder: str = field("Name of the Job whose pods hold its seats.", default="", required=True)
 
 
 @wire
 class JobSize:
     """Job that works with fewer pods than its template states."""
 
-    job: str = field(default="", required=True, description="Name of the Job.")
-    seats: int = field(
-        default=0,
-        required=True,
-        minimum=0,
-        description="Number of its seats, numbered from 0.",
-    )
-    missing: int = field(
-        default=0, minimum=0, description="Number of seats that it would have in addition."
-    )
-    done: bool = field(default=False, description="True once all of these seats have succeeded.")
+    job: str = field("Name of the Job.", default="", required=True)
+    seats: int = field("Number of its seats, numbered from 0.", default=0, required=True, minimum=0)
+    missing: int = field("Number of seats that it would have in addition.", default=0, minimum=0)
+    done: bool = field("True once all of these seats have succeeded.", default=False)
 
 
 @wire
@@ -546,114 +462,86 @@ class InPlaceRestartStatus:
     """
 
     restarts: int = field(
-        default=0, description="Number of restarts in place that counted towards maxRestarts."
+        "Number of restarts in place that counted towards maxRestarts.", default=0
     )
-    uncounted_epochs: int = field(
-        default=0, description="Number of epochs that began without a failure."
-    )
+    uncounted_epochs: int = field("Number of epochs that began without a failure.", default=0)
     last_uncounted_epoch: int = field(
-        default=0, description="Latest epoch that began without a failure; 0 if none."
+        "Latest epoch that began without a failure; 0 if none.", default=0
     )
     pods: int = field(
-        default=0,
-        description="Number of pods that the group required when syncedEpoch was written.",
+        "Number of pods that the group required when syncedEpoch was written.", default=0
     )
     all_jobs_restarts_at_sync: int = field(
-        default=0, description="Value of status.restarts when syncedEpoch was written."
+        "Value of status.restarts when syncedEpoch was written.", default=0
     )
     job_restarts_at_sync: int = field(
-        default=0, description="Sum of all jobRestarts when syncedEpoch was written."
+        "Sum of all jobRestarts when syncedEpoch was written.", default=0
     )
     resume_time: datetime | None = field(
-        default=None, description="Time of the last resume before syncedEpoch was written."
+        "Time of the last resume before syncedEpoch was written.", default=None
     )
     container_restarts: int = field(
+        "Highest restart count of a container when deprecatedEpoch was written: the next "
+        "restart of each container is part of the group's restart.",
         default=0,
-        description=(
-            "Highest restart count of a container when deprecatedEpoch was written: the next "
-            "restart of each container is part of the group's restart."
-        ),
     )
     crashes: int = field(
+        "Number of failures, since deprecatedEpoch was written and before the barrier lifts, "
+        "of the container that failed most; bounded by maxRestarts.",
         default=0,
-        description=(
-            "Number of failures, since deprecatedEpoch was written and before the barrier lifts, "
-            "of the container that failed most; bounded by maxRestarts."
-        ),
     )
-    crashing_pod: str = field(
-        default="", description="Name of the pod with the container of crashes."
-    )
-    crashing_container: str = field(default="", description="Name of the container of crashes.")
+    crashing_pod: str = field("Name of the pod with the container of crashes.", default="")
+    crashing_container: str = field("Name of the container of crashes.", default="")
     highest_step: int | None = field(
-        default=None,
-        format=None,
-        description="Highest step that a supervisor has reported for its worker.",
+        "Highest step that a supervisor has reported for its worker.", default=None, format=None
     )
     restarts_without_progress: int = field(
-        default=0,
-        description="Number of successive counted restarts without a higher step.",
+        "Number of successive counted restarts without a higher step.", default=0
     )
     pods_digest: int = field(
+        "Digest of the UIDs of the pods at syncedEpoch, which shows if one of them was "
+        "replaced since; only where steps are reported or limited; 0 if unknown.",
         default=0,
-        description=(
-            "Digest of the UIDs of the pods at syncedEpoch, which shows if one of them was "
-            "replaced since; only where steps are reported or limited; 0 if unknown."
-        ),
     )
     served_request: str = field(
+        "Value of the annotation jobset.sigs.k8s.io/restart-in-place of the last requested "
+        "restart: the current workers were started after it was set.",
         default="",
-        description=(
-            "Value of the annotation jobset.sigs.k8s.io/restart-in-place of the last requested "
-            "restart: the current workers were started after it was set."
-        ),
     )
     ready_spares: int | None = field(
+        "Number of spares that could take a seat immediately; absent without the annotation "
+        "jobset.sigs.k8s.io/in-place-restart-spares or in-place-restart-spare-replicas.",
         default=None,
         minimum=0,
-        description=(
-            "Number of spares that could take a seat immediately; absent without the annotation "
-            "jobset.sigs.k8s.io/in-place-restart-spares or in-place-restart-spare-replicas."
-        ),
     )
     taken_seats: tuple[TakenSeat, ...] = field(
+        "Seats held by other pods than those with their completion indexes, as of syncedEpoch. "
+        "All others are held by the pods with their indexes.",
         default=(),
         atomic=True,
-        description=(
-            "Seats held by other pods than those with their completion indexes, as of syncedEpoch. "
-            "All others are held by the pods with their indexes."
-        ),
     )
     taken_jobs: tuple[TakenJob, ...] = field(
+        "Jobs whose seats are all held by another Job of their ReplicatedJob, as of "
+        "syncedEpoch. The seats in takenSeats are then those of the Job that holds them.",
         default=(),
         atomic=True,
-        description=(
-            "Jobs whose seats are all held by another Job of their ReplicatedJob, as of "
-            "syncedEpoch. The seats in takenSeats are then those of the Job that holds them."
-        ),
     )
     job_sizes: tuple[JobSize, ...] = field(
+        "Jobs that work with fewer pods, as of syncedEpoch, by the annotation "
+        "jobset.sigs.k8s.io/in-place-restart-min-pods. All others have all their seats.",
         default=(),
         atomic=True,
-        description=(
-            "Jobs that work with fewer pods, as of syncedEpoch, by the annotation "
-            "jobset.sigs.k8s.io/in-place-restart-min-pods. All others have all their seats."
-        ),
     )
     resize_time: datetime | None = field(
-        default=None,
-        description="Time at which the group last became smaller, or began to grow.",
+        "Time at which the group last became smaller, or began to grow.", default=None
     )
     growths: int = field(
-        default=0,
-        description="Number of successive restarts to the full size; each doubles the next delay.",
+        "Number of successive restarts to the full size; each doubles the next delay.", default=0
     )
     crash_times: tuple[datetime, ...] = field(
+        "Times of counted restarts within the window of the annotation "
+        "jobset.sigs.k8s.io/max-restarts-window, at most 101.",
         default=(),
-        description=(
-            "Times of counted restarts within the window of the annotation "
-            "jobset.sigs.k8s.io/max-restarts-window, at most 101."
-        ),
     )
 
 
@@ -662,23 +550,20 @@ class RestartCause:
     """Cause of a restart, as far as it was observed; long texts are truncated."""
 
     reason: str = field(
+        "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed, "
+        "WorkerHung or LogRule (reported by the supervisor), PodRestarted (a pod has reached "
+        "the next epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, "
+        "GroupGrows (missing pods are ready), or the reason of a Job's failure.",
         default="",
-        description=(
-            "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed, "
-            "WorkerHung or LogRule (reported by the supervisor), PodRestarted (a pod has reached "
-            "the next epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, "
-            "GroupGrows (missing pods are ready), or the reason of a Job's failure."
-        ),
     )
-    job: str = field(default="", description="Job that failed, or was recreated on request.")
-    pod: str = field(default="", description="Name of the failed pod.")
-    node: str = field(default="", description="Node of the failed pod.")
-    container: str = field(default="", description="Name of the failed container.")
+    job: str = field("Job that failed, or was recreated on request.", default="")
+    pod: str = field("Name of the failed pod.", default="")
+    node: str = field("Node of the failed pod.", default="")
+    container: str = field("Name of the failed container.", default="")
     exit_code: int | None = field(
-        default=None,
-        description="Exit code of the failed container; for a signal, 128 plus its number.",
+        "Exit code of the failed container; for a signal, 128 plus its number.", default=None
     )
-    message: str = field(default="", description="Further details for users.")
+    message: str = field("Further details for users.", default="")
 
 
 @wire
@@ -686,78 +571,61 @@ class RestartRecord:
     """One restart of any kind. Durations are in milliseconds."""
 
     kind: str = field(
+        "InPlace: all pods restarted where they are. Recreate, RestartReplicatedJob, "
+        "RestartJob: all Jobs, those of one ReplicatedJob, or single ones were recreated.",
         default="",
         required=True,
         enum=("InPlace", "Recreate", "RestartReplicatedJob", "RestartJob"),
-        description=(
-            "InPlace: all pods restarted where they are. Recreate, RestartReplicatedJob, "
-            "RestartJob: all Jobs, those of one ReplicatedJob, or single ones were recreated."
-        ),
     )
     number: int = field(
+        "Epoch that a restart in place opened; for other kinds the resulting value of restarts "
+        "or jobRestarts, 0 if it is not numbered.",
         default=0,
-        description=(
-            "Epoch that a restart in place opened; for other kinds the resulting value of restarts "
-            "or jobRestarts, 0 if it is not numbered."
-        ),
     )
-    target: str = field(default="", description="Name of the recreated Job or ReplicatedJob.")
+    target: str = field("Name of the recreated Job or ReplicatedJob.", default="")
     more_jobs: int = field(
-        default=0,
-        description="Number of further Jobs that the same rule recreated at the same time.",
+        "Number of further Jobs that the same rule recreated at the same time.", default=0
     )
     rule: str = field(
-        default="", description="Name of the failure policy's rule that matched; none when empty."
+        "Name of the failure policy's rule that matched; none when empty.", default=""
     )
-    counted: bool = field(
-        default=False, description="True if the restart counts towards maxRestarts."
-    )
+    counted: bool = field("True if the restart counts towards maxRestarts.", default=False)
     began_at: datetime | None = field(
-        default=None,
-        description="Time of the first sign of the failure; whole seconds for failed Jobs.",
+        "Time of the first sign of the failure; whole seconds for failed Jobs.", default=None
     )
-    cause: RestartCause | None = field(default=None, description="Cause of the restart.")
+    cause: RestartCause | None = field("Cause of the restart.", default=None)
     detection_millis: int | None = field(
+        "Time from the first sign of the failure to the decision to restart.",
         default=None,
         minimum=0,
-        description="Time from the first sign of the failure to the decision to restart.",
     )
     deprecation_millis: int | None = field(
+        "In place: time from the decision until the last pod had left the earlier epochs.",
         default=None,
         minimum=0,
-        description=(
-            "In place: time from the decision until the last pod had left the earlier epochs."
-        ),
     )
     gathering_millis: int | None = field(
+        "Time from then until all pods had arrived, or all Jobs were ready.",
         default=None,
         minimum=0,
-        description="Time from then until all pods had arrived, or all Jobs were ready.",
     )
     lift_millis: int | None = field(
+        "In place: duration of the write of syncedEpoch; known once the status is written "
+        "for another reason.",
         default=None,
         minimum=0,
-        description=(
-            "In place: duration of the write of syncedEpoch; known once the status is written "
-            "for another reason."
-        ),
     )
-    last_pod: str = field(default="", description="In place: name of the last pod to arrive.")
-    last_node: str = field(default="", description="In place: node of the last pod to arrive.")
-    seats_taken: int = field(
-        default=0, description="In place: number of seats that spares took over."
-    )
+    last_pod: str = field("In place: name of the last pod to arrive.", default="")
+    last_node: str = field("In place: node of the last pod to arrive.", default="")
+    seats_taken: int = field("In place: number of seats that spares took over.", default=0)
     pods: int = field(
-        default=0,
-        description="In place: number of pods that work since then, where it has changed.",
+        "In place: number of pods that work since then, where it has changed.", default=0
     )
     outcome: str = field(
+        "Interrupted: another restart, a suspension or the end of the JobSet came before the "
+        "restart completed. Empty while the restart is in progress.",
         default="",
         enum=("", "Completed", "Interrupted"),
-        description=(
-            "Interrupted: another restart, a suspension or the end of the JobSet came before the "
-            "restart completed. Empty while the restart is in progress."
-        ),
     )
 
 
@@ -769,27 +637,23 @@ class RestartPacing:
     """
 
     series: int = field(
+        "Number of restarts in quick succession: each run between them was shorter than the "
+        "back-off's reset time.",
         default=0,
-        description=(
-            "Number of restarts in quick succession: each run between them was shorter than the "
-            "back-off's reset time."
-        ),
     )
     series_start_time: datetime | None = field(
-        default=None, description="Time of the first restart of the series."
+        "Time of the first restart of the series.", default=None
     )
     last_start_time: datetime | None = field(
-        default=None, description="Time of the latest or next start of the workers."
+        "Time of the latest or next start of the workers.", default=None
     )
     not_before: datetime | None = field(
-        default=None, description="Earliest time of the next start of the workers."
+        "Earliest time of the next start of the workers.", default=None
     )
     counted_times: tuple[datetime, ...] = field(
+        "Times of restarts that counted towards maxRestarts. With the annotation "
+        "jobset.sigs.k8s.io/max-restarts-window: those within the window, at most 101.",
         default=(),
-        description=(
-            "Times of restarts that counted towards maxRestarts. With the annotation "
-            "jobset.sigs.k8s.io/max-restarts-window: those within the window, at most 101."
-        ),
     )
 
 
@@ -797,18 +661,15 @@ class RestartPacing:
 class RestartTime:
     """Restarts of one kind and cause that are over, and the time that they took."""
 
-    kind: str = field(default="", required=True, description="Kind of the restarts.")
+    kind: str = field("Kind of the restarts.", default="", required=True)
     cause: str = field(
+        "Reason of their first sign; Other for those beyond the bound of the list.",
         default="",
         required=True,
-        description="Reason of their first sign; Other for those beyond the bound of the list.",
     )
-    count: int = field(default=0, minimum=0, description="Number of restarts that are over.")
+    count: int = field("Number of restarts that are over.", default=0, minimum=0)
     millis: int = field(
-        default=0,
-        minimum=0,
-        format="int64",
-        description="Time from their first signs until workers ran again.",
+        "Time from their first signs until workers ran again.", default=0, minimum=0, format="int64"
     )
 
 
@@ -821,65 +682,55 @@ class TimeSpent:
     """
 
     activity: str = field(
+        "Activity since then. Queued: suspended, by a queue or a user. Waiting: for pods to "
+        "start. Running: workers run. Ended: all times are final.",
         default="",
         required=True,
         enum=("Queued", "Waiting", "Running", "Restarting", "Ended"),
-        description=(
-            "Activity since then. Queued: suspended, by a queue or a user. Waiting: for pods to "
-            "start. Running: workers run. Ended: all times are final."
-        ),
     )
     began_at: datetime | None = field(
-        default=None,
-        description="Time from which on the JobSet's time is accounted for: usually its creation.",
+        "Time from which on the JobSet's time is accounted for: usually its creation.", default=None
     )
     since: datetime | None = field(
-        default=None, description="Time of the latest change; the durations end there."
+        "Time of the latest change; the durations end there.", default=None
     )
     queued_millis: int = field(
-        default=0, minimum=0, format="int64", description="Time in queues, or suspended."
+        "Time in queues, or suspended.", default=0, minimum=0, format="int64"
     )
     waiting_millis: int = field(
+        "Time for which pods were waited for, outside restarts.",
         default=0,
         minimum=0,
         format="int64",
-        description="Time for which pods were waited for, outside restarts.",
     )
-    running_millis: int = field(
-        default=0, minimum=0, format="int64", description="Time in which workers ran."
-    )
+    running_millis: int = field("Time in which workers ran.", default=0, minimum=0, format="int64")
     starting_millis: int = field(
+        "Part of runningMillis until the first steps of runs, as workers reported.",
         default=0,
         minimum=0,
         format="int64",
-        description="Part of runningMillis until the first steps of runs, as workers reported.",
     )
     repeating_millis: int = field(
+        "Part of runningMillis in steps that an earlier run had done, likewise.",
         default=0,
         minimum=0,
         format="int64",
-        description="Part of runningMillis in steps that an earlier run had done, likewise.",
     )
     reported_millis: int = field(
+        "Part of runningMillis of which workers have reported the use.",
         default=0,
         minimum=0,
         format="int64",
-        description="Part of runningMillis of which workers have reported the use.",
     )
-    repeated_steps: int = field(
-        default=0, minimum=0, format="int64", description="Number of steps done again."
-    )
+    repeated_steps: int = field("Number of steps done again.", default=0, minimum=0, format="int64")
     first_start_millis: int | None = field(
+        "Time for which pods were waited for before workers ran for the first time.",
         default=None,
         minimum=0,
         format="int64",
-        description="Time for which pods were waited for before workers ran for the first time.",
     )
     restarts: tuple[RestartTime, ...] = field(
-        default=(),
-        atomic=True,
-        max_items=16,
-        description="Restarts by kind and cause.",
+        "Restarts by kind and cause.", default=(), atomic=True, max_items=16
     )
 
 
@@ -888,97 +739,74 @@ class JobSetStatus:
     """Observed state of a JobSet, written by the controllers."""
 
     conditions: tuple[Condition, ...] = field(
+        "Completed, Failed, Suspended, RestartingJobSet, RestartingInPlace, BarrierStalled, "
+        "PodsRefused, DeletionStalled, StartupPolicyInProgress, StartupPolicyCompleted, "
+        "GroupSchedulingInProgress, GroupSchedulingCompleted, CoschedulingInProgress and "
+        "CoschedulingCompleted, as far as they apply.",
         default=(),
         map_keys=("type",),
-        description=(
-            "Completed, Failed, Suspended, RestartingJobSet, RestartingInPlace, BarrierStalled, "
-            "PodsRefused, DeletionStalled, StartupPolicyInProgress, StartupPolicyCompleted, "
-            "GroupSchedulingInProgress, GroupSchedulingCompleted, CoschedulingInProgress and "
-            "CoschedulingCompleted, as far as they apply."
-        ),
     )
-    restarts: int = field(default=0, description="Number of times that all Jobs were recreated.")
+    restarts: int = field("Number of times that all Jobs were recreated.", default=0)
     restarts_count_towards_max: int = field(
-        default=0, description="Number of restarts that count towards maxRestarts."
+        "Number of restarts that count towards maxRestarts.", default=0
     )
-    terminal_state: str = field(
-        default="", description="Completed or Failed once the JobSet has finished."
-    )
+    terminal_state: str = field("Completed or Failed once the JobSet has finished.", default="")
     start_time: datetime | None = field(
+        "Start of the current run: set when the JobSet is not suspended, cleared by a "
+        "suspension, set again by a resumption, a restart of all Jobs or a restart in place.",
         default=None,
-        description=(
-            "Start of the current run: set when the JobSet is not suspended, cleared by a "
-            "suspension, set again by a resumption, a restart of all Jobs or a restart in place."
-        ),
     )
     execution_attempts: int | None = field(
+        "Number of resumptions and restarts of all Jobs; absent until the JobSet first runs.",
         default=None,
         minimum=0,
-        description=(
-            "Number of resumptions and restarts of all Jobs; absent until the JobSet first runs."
-        ),
     )
     replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = field(
-        default=(), map_keys=("name",), description="Counters per ReplicatedJob."
+        "Counters per ReplicatedJob.", default=(), map_keys=("name",)
     )
     synced_epoch: int = field(
+        "Latest epoch that all pods reached: pods at this epoch run their workers. Written by "
+        "the controller, read by the agents of the strategy InPlaceRestart.",
         default=0,
         defaulted=True,
-        description=(
-            "Latest epoch that all pods reached: pods at this epoch run their workers. Written by "
-            "the controller, read by the agents of the strategy InPlaceRestart."
-        ),
     )
     deprecated_epoch: int = field(
+        "Pods at this epoch or an older one restart in place. Written by the controller, read "
+        "by the agents of the strategy InPlaceRestart.",
         default=0,
         defaulted=True,
-        description=(
-            "Pods at this epoch or an older one restart in place. Written by the controller, read "
-            "by the agents of the strategy InPlaceRestart."
-        ),
     )
     in_place_restart: InPlaceRestartStatus | None = field(
-        default=None,
-        description="State of the strategy InPlaceRestart, by which each restart is counted once.",
+        "State of the strategy InPlaceRestart, by which each restart is counted once.", default=None
     )
     state: str = field(
+        "Summary of the status as of its latest write: Running, Restarting, Waiting, "
+        "Suspended, Completed or Failed.",
         default="",
-        description=(
-            "Summary of the status as of its latest write: Running, Restarting, Waiting, "
-            "Suspended, Completed or Failed."
-        ),
     )
     ready_pods: str = field(
-        default="",
-        description=("Ready and wanted pods at the latest write of the counters, such as 14/16."),
+        "Ready and wanted pods at the latest write of the counters, such as 14/16.", default=""
     )
     restart_history: tuple[RestartRecord, ...] = field(
-        default=(),
-        atomic=True,
-        max_items=10,
-        description="Latest restarts of any kind, the oldest first.",
+        "Latest restarts of any kind, the oldest first.", default=(), atomic=True, max_items=10
     )
     restart_pacing: RestartPacing | None = field(
-        default=None, description="Frequency of restarts, and their delay."
+        "Frequency of restarts, and their delay.", default=None
     )
     time_spent: TimeSpent | None = field(
-        default=None, description="Use of the JobSet's time so far, for kubectl jobset report."
+        "Use of the JobSet's time so far, for kubectl jobset report.", default=None
     )
     previous_in_place_restart_attempt: int | None = field(
+        "deprecatedEpoch - 1, for agents of the Go project: pods at this attempt or an older "
+        "one restart in place. Only present if pods have such agents.",
         default=None,
         minimum=0,
-        description=(
-            "deprecatedEpoch - 1, for agents of the Go project: pods at this attempt or an older "
-            "one restart in place. Only present if pods have such agents."
-        ),
     )
     current_in_place_restart_attempt: int | None = field(
+        "syncedEpoch - 1, for agents of the Go project: pods at this attempt run their "
+        "workers. Only present if pods have such agents.",
         default=None,
         minimum=0,
-        description=(
-            "syncedEpoch - 1, for agents of the Go project: pods at this attempt run their "
-            "workers. Only present if pods have such agents."
-        ),
     )
 
 
@@ -989,7 +817,5 @@ class JobSet:
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
-    spec: JobSetSpec = field(default=JobSetSpec(), description="Desired state of the JobSet.")
-    status: JobSetStatus = field(
-        default=JobSetStatus(), description="Observed state of the JobSet."
-    )
+    spec: JobSetSpec = field("Desired state of the JobSet.", default=JobSetSpec())
+    status: JobSetStatus = field("Observed state of the JobSet.", default=JobSetStatus())

@@ -12,13 +12,11 @@ from jobsetpy.api._wire import field, wire
 class LabelRequirement:
     """metav1.LabelSelectorRequirement."""
 
-    key: str = field(default="", required=True, description="Key of the label.")
+    key: str = field("Key of the label.", default="", required=True)
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = field(
-        default="Exists", required=True, description="Relation of the label to the values."
+        "Relation of the label to the values.", default="Exists", required=True
     )
-    values: tuple[str, ...] = field(
-        default=(), description="Values for In and NotIn; empty for the others."
-    )
+    values: tuple[str, ...] = field("Values for In and NotIn; empty for the others.", default=())
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels satisfy the requirement; NotIn includes objects without the key."""
@@ -42,11 +40,9 @@ class LabelSelector:
         match_expressions: requirements that its labels must satisfy.
     """
 
-    match_labels: Mapping[str, str] = field(
-        factory=dict, description="Labels that an object must have."
-    )
+    match_labels: Mapping[str, str] = field("Labels that an object must have.", factory=dict)
     match_expressions: tuple[LabelRequirement, ...] = field(
-        default=(), description="Requirements that its labels must satisfy."
+        "Requirements that its labels must satisfy.", default=()
     )
 
     def matches(self, labels: Mapping[str, str]) -> bool:
