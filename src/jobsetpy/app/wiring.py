@@ -204,27 +204,33 @@ def add_jobset_controllers(
         features=features,
         backoff=backoff,
         backend=backend,
-        definition=definition,
         lost_node_deadline_s=lost.deadline_s,
         lost=lost_nodes_reconciler.lookup(manager),
     )
     # All managers together notify the agents of the cluster.
     events_per_s = job_settings.agent_events_per_s / configuration["shards.count"]
-    jobs_reconciler.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
-    startup_groups_reconciler.setup(manager, features)
+    jobs_reconciler.setup(
+        manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s), definition
+    )
+    startup_groups_reconciler.setup(manager, features, definition)
     if features.coscheduling:
         gangs = coscheduling_reconciler.CoschedulingSettings
-        coscheduling_reconciler.setup(manager, make(gangs, features=features, backend=backend))
+        coscheduling_reconciler.setup(
+            manager, make(gangs, features=features, backend=backend), definition
+        )
     if features.in_place_restart:
-        _add_restart_in_place(manager, configuration, backoff)
+        _add_restart_in_place(manager, configuration, backoff, definition)
     lost_nodes_reconciler.setup(manager, lost)
-    refused_pods_reconciler.setup(manager)
+    refused_pods_reconciler.setup(manager, definition)
     # Without the pod webhook, a misplaced pod is no accident.
     placement_reconciler.setup(manager, repair=configuration["--webhooks"])
 
 
 def _add_restart_in_place(
-    manager: Manager, configuration: Configuration, backoff: RestartBackoff
+    manager: Manager,
+    configuration: Configuration,
+    backoff: RestartBackoff,
+    definition: Definition | None,
 ) -> None:
     from jobsetpy.reconcilers.restart_in_place import reconciler
     from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
@@ -236,7 +242,7 @@ def _add_restart_in_place(
 
     make, nodes = configuration.make, configuration.make(NodeMemory)
     settings = make(reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes)
-    reconciler.setup(manager, settings)
+    reconciler.setup(manager, settings, definition)
     uncounted_reconciler.setup(manager)
     early_workers_reconciler.setup(manager)
     successors_reconciler.setup(manager, make(successors_reconciler.SuccessorSettings, nodes=nodes))

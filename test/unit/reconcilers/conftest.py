@@ -13,6 +13,7 @@ from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
 from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
 from jobsetpy.reconcilers.coscheduling.native import NativeWatch
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.jobs import reconciler as jobs
 from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
 from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
@@ -38,21 +39,29 @@ class Rig:
         return self.world.faults
 
     @asynccontextmanager
-    async def manager(self, *, epochs=True, groups=False, gangs=False, watched=None, **settings):
-        """Run a manager until the block ends, with a watch of a coscheduler if asked for."""
+    async def manager(
+        self, *, epochs=True, groups=False, gangs=False, watched=None, missing=(), **settings
+    ):
+        """Run a manager until the block ends, with a watch of a coscheduler if asked for.
+
+        The CRD does not have the fields ``missing``.
+        """
         client = RecordingClient(self.world, qps=0)
         manager = Manager(client, clock=VirtualClock())
         if watched is not None:
             backend = BackendWatch(manager, NAMESPACE, watched, NativeWatch(manager))
             settings["backend"] = backend
             gangs = coscheduling_reconciler.CoschedulingSettings(backend=backend)
-        jobs.setup(manager, jobs.JobsSettings(**settings))
+        self.definition = definition = Definition(client, manager.clock)
+        definition.missing = frozenset(missing)
+        jobs.setup(manager, jobs.JobsSettings(**settings), definition)
         if epochs:
-            restart_in_place_reconciler.setup(manager)
+            restart_in_place_reconciler.setup(manager, definition=definition)
         if groups:
-            startup_groups_reconciler.setup(manager)
+            startup_groups_reconciler.setup(manager, definition=definition)
         if gangs:
-            coscheduling_reconciler.setup(manager, None if gangs is True else gangs)
+            gangs = None if gangs is True else gangs
+            coscheduling_reconciler.setup(manager, gangs, definition)
         async with started(manager):
             yield manager
 

@@ -47,10 +47,10 @@ from jobsetpy.reconcilers.coscheduling.tally import (
 )
 from jobsetpy.reconcilers.execution import metrics
 from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import (
-    StatusWriter,
     decide_again_on_conflict,
     moment,
 )
@@ -107,7 +107,7 @@ class CoschedulingReconciler:
         self._settings = settings
         self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be checked, by name
         self._memory = Memories(GangMemory)
-        self._status = StatusWriter(self._client, caches.jobsets.store, caches.events)
+        self._status = caches.status_writer()
 
     # -- events -------------------------------------------------------------------------------
 
@@ -222,15 +222,20 @@ def _asks(event: rt.Event[JobSet]) -> bool:
     return any(jobset is not None and requests_gangs(jobset) for jobset in (event.old, event.new))
 
 
-def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> rt.Controller:
+def setup(
+    manager: rt.Manager,
+    settings: CoschedulingSettings | None = None,
+    definition: Definition | None = None,
+) -> rt.Controller:
     """Wire the coscheduling reconciler: its caches and controller.
 
     Args:
         manager: not started yet.
         settings: settings of the reconciler; defaults if ``None``.
+        definition: observed CRD; ``None`` if it is not observed.
     """
     settings = settings or CoschedulingSettings()
-    caches = SharedCaches(manager)
+    caches = SharedCaches(manager, definition)
     caches.pods.add_index(OPEN_PODS)
     caches.pods.add_tally(GANGS)
     watches: list[rt.Watch[Any]] = []

@@ -13,6 +13,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import KubeObject, OwnerReference, controller_of
+from jobsetpy.reconcilers.execution.definition import Definition
+from jobsetpy.reconcilers.execution.status_writer import StatusWriter
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -66,9 +68,11 @@ class SharedCaches:
 
     Args:
         manager: manager that is not started yet.
+        definition: observed CRD; ``None`` if it is not observed.
     """
 
     manager: rt.Manager
+    definition: Definition | None = None
 
     @property
     def events(self) -> rt.EventRecorder:
@@ -99,6 +103,31 @@ class SharedCaches:
     def nodes(self) -> rt.SharedInformer[LabelledNode]:
         """Informer of all nodes."""
         return self.manager.informer(LabelledNode)
+
+    def status_writer(
+        self,
+        *,
+        own_writes: rt.Expectations | None = None,
+        jobs: rt.Store[Job] | None = None,
+        pods: rt.Store[ChildPod] | None = None,
+    ) -> StatusWriter:
+        """Return a writer of the status of JobSets that leaves out what the CRD does not have.
+
+        Args:
+            own_writes: expectations of its writes, if the reconciler waits for them.
+            jobs: cache of Jobs, which events may name.
+            pods: cache of pods, which events may name.
+        """
+        return StatusWriter(
+            self.manager.client,
+            self.jobsets.store,
+            self.events,
+            own_writes=own_writes,
+            jobs=jobs,
+            pods=pods,
+            clock=self.manager.clock,
+            definition=self.definition,
+        )
 
     def controller(
         self, name: str, reconciler: rt.Reconciler, workers: int, *watches: rt.Watch[Any]

@@ -16,7 +16,7 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.jobset import JobSet, JobSetStatus
 from jobsetpy.api.meta import version_number
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
@@ -29,6 +29,7 @@ from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.summary import state
 from jobsetpy.reconcilers.rules.times import Now
 
+_EPOCHS: Final = frozenset({"status.syncedEpoch", "status.deprecatedEpoch"})
 _KINDS: Final[Mapping[str, execution_metrics.RestartKind]] = {
     history.IN_PLACE: "in_place",
     history.RECREATE: "recreate",
@@ -115,7 +116,7 @@ class StatusWriter:
             change: the change; without a patch, nothing is done.
 
         Returns:
-            The JobSet after the write, or ``None`` if it is deleted.
+            The JobSet after the write, ``jobset`` itself without one, or ``None`` if it is deleted.
 
         Raises:
             ConflictError: the JobSet has changed since the decision.
@@ -126,11 +127,11 @@ class StatusWriter:
         if not patch:
             return jobset
         word = state(evolve(jobset, status=change.status))
-        if word != jobset.status.state:
-            patch = {**patch, "state": word}
+        derived = {} if word == jobset.status.state else {"state": word}
         spent = time_spent.accounted(jobset, change, self._clock.now())
         if spent is not None:
-            patch = {**patch, **await self._kept({"timeSpent": time_spent.spent_json(spent)})}
+            derived["timeSpent"] = time_spent.spent_json(spent)
+        patch = {**patch, **await self._kept(derived)}
         body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
         begun = self._clock.monotonic()
         try:
@@ -150,9 +151,8 @@ class StatusWriter:
                     stored.metadata.resource_version,
                     cached=cached.metadata.resource_version,
                 )
-        dropped = bool(patch.get("startTime")) and stored.status.start_time is None
-        if dropped and self._definition is not None:  # the CRD was replaced by an older one
-            await self._definition.check()
+        if self._definition is not None and _dropped(stored.status, change.status):
+            await self._definition.check()  # the CRD was replaced by an older one
         self.tell(stored, change.events, series=_occasion(stored))
         _count(jobset, change, self._clock.monotonic() - begun)
         return stored
@@ -196,11 +196,15 @@ class StatusWriter:
 
         It drops the others each time, and the next plan would write them again.
         """
-        definition = self._definition
-        if definition is None or not any(f"status.{each}" in definition.missing for each in patch):
+        definition, paths = self._definition, {f"status.{each}": each for each in patch}
+        if definition is None or definition.missing.isdisjoint(paths):
             return patch
         await definition.check()
-        return {k: v for k, v in patch.items() if f"status.{k}" not in definition.missing}
+        if _EPOCHS & definition.missing & paths.keys():
+            # The rest of a decision on epochs follows from them: stored alone, it would be decided
+            # again immediately, and a restart counted each time.
+            return {}
+        return {each: patch[each] for path, each in paths.items() if path not in definition.missing}
 
     def _ended(self, key: rt.ObjectKey, uid: str) -> None:
         self._gone[key] = uid
@@ -242,6 +246,18 @@ def _occasion(jobset: JobSet) -> str:
     of_jobs = sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
     opened = max(status.synced_epoch, status.deprecated_epoch)
     return f"{status.restarts} {of_jobs} {opened}"
+
+
+def _dropped(stored: JobSetStatus, wanted: JobSetStatus) -> bool:
+    """Return True if the API server has not stored a start or an epoch; O(1)."""
+    return (stored.start_time is None) is not (wanted.start_time is None) or not same_epochs(
+        stored, wanted
+    )
+
+
+def same_epochs(one: JobSetStatus, other: JobSetStatus) -> bool:
+    """Return True if two statuses have the same epochs."""
+    return (one.synced_epoch, one.deprecated_epoch) == (other.synced_epoch, other.deprecated_epoch)
 
 
 def _version(jobset: JobSet | None) -> int:

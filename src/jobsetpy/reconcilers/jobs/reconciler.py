@@ -26,7 +26,7 @@ from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.owners import OWNERS
 from jobsetpy.reconcilers.execution.parallel import raise_failures
-from jobsetpy.reconcilers.execution.status_writer import StatusWriter, moment
+from jobsetpy.reconcilers.execution.status_writer import moment
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import is_ready, lacks_pods
 from jobsetpy.reconcilers.jobs.feature_gate_warnings import feature_gate_warnings
@@ -69,7 +69,6 @@ class JobsSettings:
             stalled; the grace period of its pods comes in addition.
         backoff: delay between restarts of all Jobs in quick succession.
         lost: predicate for JobSets with pods that are being deleted on unreachable nodes.
-        definition: observed CRD; ``None`` if it is not observed.
     """
 
     features: Features = attrs.field(factory=Features)
@@ -82,7 +81,6 @@ class JobsSettings:
     deletion_stalled_after_s: float = STALLED_AFTER_S
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
     lost: Callable[[rt.ObjectKey], bool] | None = None
-    definition: Definition | None = None
 
 
 class JobsReconciler:
@@ -111,6 +109,7 @@ class JobsReconciler:
             "ConfigMap": caches.config_maps.store,
         }
         self._settings = settings
+        self._definition = caches.definition
         self._clock = clock
         self._pace = CounterPace(
             every_s=settings.counters_every_s, agent_events_per_s=settings.agent_events_per_s
@@ -118,15 +117,7 @@ class JobsReconciler:
         self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=OWN_WRITES_TTL_S, clock=clock)
         self._writer = ChildWriter(client, jobs, events, self.own_jobs)
         self.own_status = rt.Expectations("jobset/status", ttl_s=OWN_WRITES_TTL_S, clock=clock)
-        self._status = StatusWriter(
-            client,
-            caches.jobsets.store,
-            events,
-            own_writes=self.own_status,
-            jobs=jobs,
-            clock=clock,
-            definition=settings.definition,
-        )
+        self._status = caches.status_writer(own_writes=self.own_status, jobs=jobs)
         self._memory = Memories(p.JobsMemory)
         self._times = ActivityTimes()
 
@@ -138,6 +129,8 @@ class JobsReconciler:
             ExceptionGroup: some writes failed; the others were made.
             TerminalError: a part of the JobSet cannot be handled until it is changed.
         """
+        if self._definition is not None and self._definition.missing:
+            await self._definition.check()  # its condition ends when the CRD is renewed
         observed = self._observe(request.key)
         plan = plan_jobs(observed, self._memory.of(request.key), moment(self._clock))
         await self._execute(observed, plan)
@@ -172,7 +165,7 @@ class JobsReconciler:
             deletion_stalled_after_s=settings.deletion_stalled_after_s,
             backoff=settings.backoff,
             lost=settings.lost is not None and settings.lost(key),
-            missing=frozenset() if settings.definition is None else settings.definition.missing,
+            missing=frozenset() if self._definition is None else self._definition.missing,
         )
 
     def activity_totals(self) -> Totals:
@@ -312,15 +305,20 @@ def _jobset_by_label(child: PersistentVolumeClaim | ConfigMap) -> list[rt.Object
     return [rt.ObjectKey(meta.namespace, name)] if name else []
 
 
-def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Controller:
+def setup(
+    manager: rt.Manager,
+    settings: JobsSettings | None = None,
+    definition: Definition | None = None,
+) -> rt.Controller:
     """Wire the jobs reconciler: its caches, watches and controller.
 
     Args:
         manager: not started yet.
         settings: settings of the reconciler; defaults if ``None``.
+        definition: observed CRD; ``None`` if it is not observed.
     """
     settings = settings or JobsSettings()
-    caches = SharedCaches(manager)
+    caches = SharedCaches(manager, definition)
     services = manager.informer(Service, whole=True)  # others may own the one of that name
     claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
     reconciler = JobsReconciler(caches, settings, services=services.store, claims=claims.store)

@@ -17,9 +17,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.execution.caches import SharedCaches
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.status_writer import (
-    StatusWriter,
     decide_again_on_conflict,
     moment,
 )
@@ -41,7 +41,7 @@ class RefusedPodsReconciler:
         self._client = caches.manager.client
         self._clock = caches.manager.clock
         self._jobs = caches.jobs.store
-        self._status = StatusWriter(self._client, caches.jobsets.store, caches.events)
+        self._status = caches.status_writer()
         self._memories = Memories(RefusalMemory)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
@@ -81,13 +81,14 @@ class RefusedPodsReconciler:
         return tuple(page.items)
 
 
-def setup(manager: rt.Manager) -> rt.Controller:
+def setup(manager: rt.Manager, definition: Definition | None = None) -> rt.Controller:
     """Wire the refused pods reconciler: its caches, watches and controller.
 
     Args:
         manager: not started yet.
+        definition: observed CRD; ``None`` if it is not observed.
     """
-    caches = SharedCaches(manager)
+    caches = SharedCaches(manager, definition)
     reconciler = RefusedPodsReconciler(caches)
     return caches.controller(
         "refused-pods",

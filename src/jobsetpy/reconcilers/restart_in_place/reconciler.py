@@ -23,12 +23,13 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import REPORTERS, SharedCaches, job_of, pods_of_job
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.owners import OWNERS
 from jobsetpy.reconcilers.execution.status_writer import (
-    StatusWriter,
     decide_again_on_conflict,
     moment,
+    same_epochs,
 )
 from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured
@@ -89,14 +90,7 @@ class RestartInPlaceReconciler:
         self.expectations = rt.Expectations(
             "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
         )
-        self._status = StatusWriter(
-            caches.manager.client,
-            self._jobsets,
-            caches.events,
-            own_writes=self.expectations,
-            pods=self._pods,
-            clock=self._clock,
-        )
+        self._status = caches.status_writer(own_writes=self.expectations, pods=self._pods)
         self._memories = Memories(lambda: _NOTHING)
         self._missing = self._stalled = self._ready_spares = self._exhausted = 0
         self._missing_seats = 0
@@ -172,8 +166,9 @@ class RestartInPlaceReconciler:
         jobset = observed.jobset
         group, version = AttemptKey.of(jobset), self.ledger.newest_version
         if plan.status is not None:
-            if await self._status.store(jobset, plan.status) is None:
-                return
+            stored = await self._status.store(jobset, plan.status)
+            if stored is None or not same_epochs(stored.status, plan.status.status):
+                return  # without epochs in the CRD, nothing has begun or ended
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
             _count(plan.measured, done, OWNERS.of(jobset.metadata))
@@ -264,15 +259,20 @@ def _count(measured: Measured, now: float, owner: Owner) -> None:
         execution_metrics.in_place_time_spent(use, seconds, owner)
 
 
-def setup(manager: rt.Manager, settings: RestartInPlaceSettings | None = None) -> rt.Controller:
+def setup(
+    manager: rt.Manager,
+    settings: RestartInPlaceSettings | None = None,
+    definition: Definition | None = None,
+) -> rt.Controller:
     """Wire the reconciler for restart in place: its caches and controller.
 
     Args:
         manager: manager that is not started yet.
         settings: settings of the reconciler.
+        definition: observed CRD; ``None`` if it is not observed.
     """
     settings = settings or RestartInPlaceSettings()
-    caches = SharedCaches(manager)
+    caches = SharedCaches(manager, definition)
     reconciler = RestartInPlaceReconciler(caches, settings)
     return caches.controller(
         "pod-epochs",

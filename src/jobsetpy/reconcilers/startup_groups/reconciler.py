@@ -24,10 +24,10 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
+from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.status_writer import (
     TRIES,
-    StatusWriter,
     decide_again_on_conflict,
     moment,
 )
@@ -67,7 +67,7 @@ class StartupGroupsReconciler:
         self._ledger = StartLedger()
         self._memory = Memories(GroupMemory)
         self._waiting: set[rt.ObjectKey] = set()
-        self._status = StatusWriter(self._client, self._jobsets, caches.events)
+        self._status = caches.status_writer()
 
     # -- events -------------------------------------------------------------------------------
 
@@ -173,14 +173,19 @@ def _uses_groups(event: rt.Event[JobSet]) -> bool:
     )
 
 
-def setup(manager: rt.Manager, features: Features | None = None) -> rt.Controller:
+def setup(
+    manager: rt.Manager,
+    features: Features | None = None,
+    definition: Definition | None = None,
+) -> rt.Controller:
     """Wire the reconciler of startup groups: its caches, ledger and controller.
 
     Args:
         manager: manager that is not started yet.
         features: the feature gates; the defaults if ``None``.
+        definition: observed CRD; ``None`` if it is not observed.
     """
-    caches = SharedCaches(manager)
+    caches = SharedCaches(manager, definition)
     reconciler = StartupGroupsReconciler(caches, features or Features())
     return caches.controller(
         "leader-pods",

@@ -12,8 +12,10 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import ManualClock
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.schema import jobset_crd
+from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import HttpResponse
 from jobsetpy.errors import ConflictError
+from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
@@ -150,6 +152,28 @@ async def test_fields_that_the_crd_does_not_have_are_written_when_it_is_renewed(
     (event, end) = [each["event"] for each in logs]
     assert "no effect: status.startTime; apply" in event
     assert "has all fields" in end
+
+
+async def test_every_writer_leaves_out_what_the_crd_does_not_have(bench):
+    """All controllers of a manager know the CRD that it observes."""
+
+    class Adding(Manager):
+        def add(self, runnable):
+            writer = getattr(getattr(runnable, "reconciler", None), "_status", None)
+            if writer is not None:
+                writers.append(writer)
+            super().add(runnable)
+
+    writers = []
+    manager = Adding(bench.client)
+    definition = Definition(bench.client, bench.clock)
+    definition.missing = frozenset({"status.startTime"})
+    add_jobset_controllers(manager, definition=definition)
+    draft = StatusDraft(bench.stored().status, bench.clock.now())
+    draft.evolve(start_time=draft.now)
+    for writer in writers:
+        await writer.store(bench.stored(), draft.change())
+    assert (len(writers), bench.client.writes) == (5, [])
 
 
 @pytest.mark.parametrize("own", ["stored", "read"])

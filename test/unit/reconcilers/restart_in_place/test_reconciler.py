@@ -30,6 +30,32 @@ async def test_barrier_lifts_when_all_pods_have_started(rig):
         assert rig.events() == []
 
 
+@pytest.mark.parametrize(
+    "missing", [("syncedEpoch", "deprecatedEpoch", "inPlaceRestart"), ("deprecatedEpoch",)]
+)
+async def test_epochs_that_the_crd_does_not_have_are_written_when_it_is_renewed(rig, missing):
+    """Not before, in any number of reconciles; nothing is reported or counted that is not stored."""
+    async with rig.manager(missing=[f"status.{each}" for each in missing]):
+        rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=policy())
+        await rig.settle()
+        names = rig.run_pods(2)
+        await come(rig, names, 1)
+        await come(rig, names[:1], 2)
+        for _ in range(5):
+            rig.touch()
+            await rig.settle()
+        synced = [] if "syncedEpoch" in missing else [{"syncedEpoch": 1}]
+        assert (epoch_writes(rig), rig.events(keys.IN_PLACE_RESTART_STARTED_REASON)) == (synced, [])
+        assert rig.condition("OutdatedDefinition") == ("True", "OutdatedDefinition")
+        assert rig.condition(keys.RESTARTING_IN_PLACE_CONDITION) is None
+
+        rig.definition.missing = frozenset()
+        rig.touch()
+        await come(rig, names[1:], 2)
+        assert rig.epochs() == (2, 1)
+        assert rig.condition("OutdatedDefinition") == ("False", "OutdatedDefinition")
+
+
 async def test_a_restart_costs_two_writes(rig):
     """One deprecates the epoch, one lifts the barrier, in whatever order the pods come."""
     async with rig.manager():
