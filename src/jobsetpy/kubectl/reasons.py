@@ -23,10 +23,14 @@ _HANG_LIMIT: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
 Json = Mapping[str, Any]
 
 _WAITS: Final = (
+    "OutdatedDefinition",
     "DeletionStalled",
+    "PodsRefused",
+    "SparesExhausted",
     "BarrierStalled",
     "RestartingInPlace",
     "RestartingJobSet",
+    "CoschedulingNotServed",
     "CoschedulingInProgress",
     "GroupSchedulingInProgress",
     "StartupPolicyInProgress",

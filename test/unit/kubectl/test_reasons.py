@@ -94,6 +94,10 @@ CASES = {
     "a barrier": (
         jobset(status={"conditions": [condition("BarrierStalled", "1 of 2 pods has not come")]}),
         [job()], [], "1 of 2 pods has not come.", "kubectl jobset logs test-js"),
+    **{f"the condition {kind}": (
+        jobset(status={"conditions": [condition(kind, "cause; then what to do")]}),
+        [job()], [], "cause; then what to do.", "kubectl jobset logs test-js")
+       for kind in ("OutdatedDefinition", "PodsRefused", "SparesExhausted", "CoschedulingNotServed")},
     "a dependency": (
         jobset(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")])), [job()], [],
         "b has no Jobs until a is Ready.", "logs"),

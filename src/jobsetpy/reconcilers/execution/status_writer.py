@@ -127,7 +127,7 @@ class StatusWriter:
         if not patch:
             return jobset
         word = state(evolve(jobset, status=change.status))
-        derived = {} if word == jobset.status.state else {"state": word}
+        derived: dict[str, Any] = {} if word == jobset.status.state else {"state": word}
         spent = time_spent.accounted(jobset, change, self._clock.now())
         if spent is not None:
             derived["timeSpent"] = time_spent.spent_json(spent)
