@@ -8,6 +8,10 @@ With ``--processes``, a supervisor has several ranks, which it numbers itself, a
 that of ``kubectl jobset convert`` for torchrun's; the way ``torchrun`` runs torchrun below the
 supervisor.
 
+The way ``log`` gives the program neither a standby nor a progress file: a rank is stopped (SIGSTOP)
+in place of killed, which the agents notice in the output alone (``--framework transformers``: the
+progress bar of rank 0).
+
 Rounds of different ways alternate, because other load on the machine varies.
 """
 
@@ -44,11 +48,14 @@ LISTS = {
 FRAMEWORKS = (*LISTS, "lightning", "transformers")
 LIMIT_S = 240.0
 TORCHRUN = "torchrun"
+LOG = "log"
+HANG_S = 5
 
 
 def ways(framework: str) -> dict[str, dict[str, str]]:
     """The supervisor's variables, by way to prepare."""
     found = {TORCHRUN: {}, "no standby": {}, "auto": {"WORKER_PRELOAD": "auto"}}
+    found[LOG] = {"PROGRESS_PATTERN": "auto", "HANG_SECONDS": str(HANG_S)}
     if framework not in LISTS:
         return found
     listed = LISTS[framework]
@@ -104,6 +111,7 @@ class Group:
         self.training = Training(folder, ranks)
         self._server = server
         self._ready = [0] * pods
+        self.noticed_at = 0.0
         self.agents: list[asyncio.subprocess.Process] = []
 
     async def control(self) -> None:
@@ -131,6 +139,8 @@ class Group:
                 file.write(line)
                 file.flush()
                 self._ready[pod] += b'"standby ready"' in line
+                if b"the worker hangs" in line:
+                    self.noticed_at = time.time()
 
     async def standbys(self, times: int) -> None:
         """Wait until each pod has had ``times`` processes that were ready."""
@@ -138,12 +148,14 @@ class Group:
             while min(self._ready) < times:  # noqa: ASYNC110 - files send no notifications
                 await asyncio.sleep(0.05)
 
-    async def fail(self, rank: int) -> float:
-        """Kill a rank; return the seconds until all ranks step again."""
+    async def fail(self, rank: int, number: int = signal.SIGKILL) -> float:
+        """Kill or stop a rank; return the seconds until all ranks step again."""
         pid = self.training.runs()[rank]["pid"]
         began = time.time()
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         found = await self.training.stepping(began, LIMIT_S)
+        if number == signal.SIGSTOP:
+            say(f"noticed from the output after {self.noticed_at - began:.2f} s, limit {HANG_S} s")
         run = found[0]
         say(f"first step {run['step']}, the last one before was {run['before']}")
         return max(run["at"] for run in found.values()) - began
@@ -213,6 +225,8 @@ async def running(
                 environ |= more
             else:
                 environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "MASTER_PORT": port}
+            if "PROGRESS_PATTERN" in given:
+                command = ["env", "-u", "JOBSET_PROGRESS_FILE", *command]
             words = [sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--"]
             agent = await asyncio.create_subprocess_exec(
                 *words, *command, env=environ,
@@ -250,10 +264,13 @@ async def measure(options: argparse.Namespace) -> None:
                 processes=options.processes, launched=way == TORCHRUN,
             ) as group:  # fmt: skip
                 for restart in range(options.restarts + 1):
-                    if given:
+                    if given and way != LOG:
                         await group.standbys((restart + 1) * (options.processes or 1))
                     await asyncio.sleep(options.settle)
-                    took = await group.fail((number + restart) % options.ranks)
+                    victim = (number + restart) % options.ranks
+                    took = await group.fail(
+                        victim, signal.SIGSTOP if way == LOG else signal.SIGKILL
+                    )
                     say(f"{way}, round {number + 1}, restart {restart + 1}: {took:.2f} s")
                     if restart or options.first:
                         found[way].append(took)

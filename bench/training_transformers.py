@@ -6,6 +6,7 @@ import time
 
 START = time.time()
 
+import os  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -64,7 +65,7 @@ def main() -> None:
         per_device_train_batch_size=8,
         report_to=[],
         use_cpu=True,
-        disable_tqdm=True,
+        disable_tqdm="JOBSET_PROGRESS_FILE" in os.environ,  # otherwise as without these lines
         ignore_data_skip=True,
     )
     trainer = transformers.Trainer(

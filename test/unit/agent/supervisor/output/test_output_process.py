@@ -200,6 +200,25 @@ time.sleep(300)
         assert agent.out[1:-1] == [f"{'a' * 30}! {number}" for number in range(40)]
 
 
+FLOOD = """import os, time
+for _ in range(1000):
+    os.write(1, b"loss=0.3 " * 11000 + b"\\n")
+for step in range(1, 100000):
+    print(f"step={step}", flush=True)
+    time.sleep(0.05)
+"""
+
+
+async def test_lines_are_matched_again_when_a_flood_is_over(pod: Pod) -> None:
+    """What is dropped meanwhile is the flood's: the first steps after it are seen."""
+    pod.environ |= {"PROGRESS_PATTERN": "step=([0-9]+)"}
+    first = ["sh", "-c", 'exec "$@" >/dev/null', "_"]
+    async with pod.run(sys.executable, "-c", FLOOD, first=first) as agent:
+        await pod.lift(1)
+        await agent.logged("a part of the output is not matched: there is too much of it")
+        await agent.logged("the output shows progress")
+
+
 TERMINAL = """import os, pty, sys
 ours, theirs = pty.openpty()
 os.set_inheritable(ours, True)
