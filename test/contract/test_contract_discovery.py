@@ -33,18 +33,16 @@ async def test_groups(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "name", "kind", "namespaced", "short"),
+    ("path", "name", "kind", "namespaced"),
     [
-        ("/api/v1", "pods", "Pod", True, ["po"]),
-        ("/api/v1", "namespaces", "Namespace", False, ["ns"]),
-        ("/apis/batch/v1", "jobs", "Job", True, None),
-        ("/apis/coordination.k8s.io/v1", "leases", "Lease", True, None),
-        ("/apis/contract.example.com/v1", "widgets", "Widget", True, None),
+        ("/api/v1", "pods", "Pod", True),
+        ("/api/v1", "namespaces", "Namespace", False),
+        ("/apis/batch/v1", "jobs", "Job", True),
+        ("/apis/coordination.k8s.io/v1", "leases", "Lease", True),
+        ("/apis/contract.example.com/v1", "widgets", "Widget", True),
     ],
 )
-async def test_resources(
-    api: Api, path: str, name: str, kind: str, namespaced: bool, short: list | None
-) -> None:
+async def test_resources(api: Api, path: str, name: str, kind: str, namespaced: bool) -> None:
     """The resources of a group version are listed with their verbs."""
     answer = await api.get(path)
 
@@ -53,5 +51,4 @@ async def test_resources(
     assert (found[name]["kind"], found[name]["namespaced"]) == (kind, namespaced)
     verbs = {"create", "delete", "get", "list", "patch", "update", "watch"}
     assert verbs <= set(found[name]["verbs"])
-    assert found[name].get("shortNames") == short
     assert (f"{name}/status" in found) is (name != "leases")

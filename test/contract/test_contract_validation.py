@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.contract_kit import STRATEGIC, Answer, Api, pod, widget
+from support.contract_kit import Answer, Api, widget
 
 
 def metadata(**fields: Any) -> dict[str, Any]:
@@ -26,32 +26,8 @@ def without(name: str, body: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key != name}
 
 
-def pod_with(**fields: Any) -> dict[str, Any]:
-    """A pod with other fields in its spec."""
-    return {**pod("a"), "spec": {**pod("a")["spec"], **fields}}
-
-
-def deployment(labels: Any = None, **fields: Any) -> dict[str, Any]:
-    """A Deployment whose pods have these labels; ``None`` removes a field of its spec."""
-    template = {"metadata": {"labels": labels or {"app": "x"}}, "spec": pod("p")["spec"]}
-    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template, **fields}
-    return {**metadata(), "spec": {k: v for k, v in spec.items() if v is not None}}
-
-
-def job(**fields: Any) -> dict[str, Any]:
-    """A Job of one pod."""
-    template = {"spec": {**pod("p")["spec"], "restartPolicy": "Never"}}
-    return {**metadata(), "spec": {"template": template, **fields}}
-
-
-def image(name: str = "x") -> dict[str, str]:
-    return {"name": name, "image": "x"}
-
-
 BAD_LABEL = (422, ("FieldValueInvalid", "metadata.labels"))
 BAD_REQUEST = (400, "BadRequest")
-BAD_SELECTOR = [("FieldValueRequired", "spec.selector"), ("FieldValueInvalid", "spec.template.metadata.labels")]  # fmt: skip
-OTHER_SELECTOR = deployment({"app": "x", "b": "c"}, selector={"matchLabels": {"b": "c"}})
 
 # name: attribute of the Api with the path of the collection, body, outcome
 CREATES: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
@@ -67,26 +43,12 @@ CREATES: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
     "annotation key with a space": ("configmaps", metadata(annotations={"a b": "c"}), (422, ("FieldValueInvalid", "metadata.annotations"))),
     "ConfigMap value that is a number": ("configmaps", data(), BAD_REQUEST),
     "ConfigMap value that is a map": ("configmaps", data("k", {"a": "b"}), BAD_REQUEST),
-    "pod without containers": ("pods", pod_with(containers=[]), (422, ("FieldValueRequired", "spec.containers"))),
-    "pod without a spec": ("pods", metadata(), (422, ("FieldValueRequired", "spec.containers"))),
-    "container without a name": ("pods", pod_with(containers=[{"image": "x"}]), (422, ("FieldValueRequired", "spec.containers[0].name"))),
-    "container without an image": ("pods", pod_with(containers=[{"name": "x"}]), (422, ("FieldValueRequired", "spec.containers[0].image"))),
-    "containers of one name": ("pods", pod_with(containers=[image(), image()]), (422, ("FieldValueDuplicate", "spec.containers[1].name"))),
-    "pod with an unknown restart policy": ("pods", pod_with(restartPolicy="Sometimes"), (422, ("FieldValueNotSupported", "spec.restartPolicy"))),
-    "plain deployment": ("deployments", deployment(), (201,)),
-    "deployment without a selector": ("deployments", deployment(selector=None), (422, *BAD_SELECTOR)),
-    "deployment that does not select its pods": ("deployments", deployment({"app": "y"}), (422, BAD_SELECTOR[1])),
-    "Job without containers": ("jobs", job(template={"spec": {"restartPolicy": "Never"}}), (422, ("FieldValueRequired", "spec.template.spec.containers"))),
 }  # fmt: skip
 
 # name: attribute of the Api, body that is created, patch of it, outcome
 PATCHES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
     "label": ("configmaps", metadata(), {"metadata": {"labels": {"a": "b c"}}}, BAD_LABEL),
     "ConfigMap value that is a number": ("configmaps", metadata(), {"data": {"k": 1}}, (422, ("FieldValueInvalid", "patch"))),
-    "node of a pod": ("pods", pod("a"), {"spec": {"nodeName": "n"}}, (422, ("FieldValueForbidden", "spec"))),
-    "deadline of a pod": ("pods", pod("a"), {"spec": {"activeDeadlineSeconds": 5}}, (200,)),
-    "selector of a deployment": ("deployments", deployment(), OTHER_SELECTOR, (422, ("FieldValueInvalid", "spec.selector"))),
-    "template of a Job": ("jobs", job(), {"spec": {"template": {"spec": {"priorityClassName": "x"}}}}, (422, ("FieldValueInvalid", "spec.template"))),
 }  # fmt: skip
 
 # name: body of a server-side apply
@@ -135,15 +97,6 @@ async def test_apply_is_refused_when_it_is_incomplete(api: Api, body: dict) -> N
     assert outcome(answer) == BAD_REQUEST, answer.body
 
 
-async def test_image_of_a_pod_may_change(api: Api) -> None:
-    """By a strategic merge patch of its container."""
-    await api.make_pod("a")
-    patch = {"spec": {"containers": [{"name": "main", "image": "example/other"}]}}
-    answer = await api.call("PATCH", f"{api.pods}/a", patch, STRATEGIC)
-
-    assert answer.status == 200, answer.body
-
-
 def binding(node: str = "n", name: str = "a") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
@@ -170,11 +123,3 @@ async def test_binding_has_outcome(api: Api, bodies: list[dict], expected: tuple
         answer = await api.post(f"{api.pods}/a/binding", body)
 
     assert outcome(answer) == expected, answer.body
-
-
-async def test_binding_may_be_created_in_the_collection(api: Api) -> None:
-    """The pod is the one with the binding's name."""
-    await api.make_pod("a")
-    answer = await api.post(f"/api/v1/namespaces/{api.ns}/bindings", binding())
-
-    assert answer.status == 201, answer.body

@@ -38,7 +38,6 @@ DEFINITIONS = Kind(
     generation=True,
     unconditional_update=False,
     defaults=_established,
-    short_names=("crd",),
 )
 
 
@@ -77,7 +76,6 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
         list_keys=lists,
         atomic_maps=frozenset(atomic),
         schema=schema or None,
-        short_names=tuple(names.get("shortNames") or ()),
     )
 
 

@@ -67,8 +67,6 @@ def _resources(storage: Storage, group: str, version: str) -> dict[str, Any]:
             "kind": info.kind,
             "verbs": _VERBS,
         }
-        if kind.short_names:
-            entry["shortNames"] = list(kind.short_names)
         found.append(entry)
         if kind.status:
             name = f"{info.plural}/status"

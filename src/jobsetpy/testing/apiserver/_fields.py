@@ -234,29 +234,13 @@ def _remove_all(merged: Json, gone: frozenset[Path], wanted: Iterable[Path]) -> 
 
 
 def _conflict(conflicts: list[tuple[Owner, Path]]) -> StatusError:
-    def name(owner: Owner) -> str:
-        text = json.dumps(owner.manager)
-        if owner.subresource:
-            text += f" with subresource {json.dumps(owner.subresource)}"
-        if owner.operation == "Update":
-            text += f" using {owner.api_version}"
-        return text
-
-    by_owner: dict[str, list[str]] = {}
-    for owner, path in conflicts:
-        by_owner.setdefault(name(owner), []).append(show(path))
-    parts = [
-        f"conflict with {who}: {paths[0]}"
-        if len(paths) == 1
-        else f"conflicts with {who}:\n" + "\n".join(f"- {path}" for path in paths)
-        for who, paths in sorted(by_owner.items())
-    ]
-    plural = "" if len(conflicts) == 1 else "s"
-    message = f"Apply failed with {len(conflicts)} conflict{plural}: " + "\n".join(parts)
     causes = [
-        cause("FieldManagerConflict", f"conflict with {name(owner)}", show(path))
+        cause("FieldManagerConflict", f'conflict with "{owner.manager}"', show(path))
         for owner, path in conflicts
     ]
+    found = ", ".join(f"{one['message']}: {one['field']}" for one in causes)
+    plural = "" if len(conflicts) == 1 else "s"
+    message = f"Apply failed with {len(conflicts)} conflict{plural}: {found}"
     return StatusError(409, "Conflict", message, {"causes": causes})
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import attrs
 import msgspec
-import yaml
 
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.api.structural_schema import bad_value, unsupported
+from jobsetpy.api.structural_schema import unsupported
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver import _selectors
 from jobsetpy.testing.apiserver._kinds import Json, Kind
@@ -23,7 +22,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-_BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_BODY_TYPES = ("application/json",)
 
 Query = Mapping[str, str]
 
@@ -119,7 +118,7 @@ def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
     """
     labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     by_label = _selectors.label_selector(labels)
-    by_field = _selectors.field_selector(fields, kind.selectable, kind.unsupported_field)
+    by_field = _selectors.field_selector(fields, kind.selectable)
     bookmarks = bool(truth(query, "allowWatchBookmarks"))
     version = query.get("resourceVersion", "")
     match = query.get("resourceVersionMatch", "")
@@ -149,18 +148,10 @@ def delete_options(query: Query, body: bytes) -> DeleteOptions:
     """
     data = _object(body) if body.strip() else {}
     policy = query.get("propagationPolicy") or data.get("propagationPolicy")
-    orphan = truth(query, "orphanDependents")
-    orphan = data.get("orphanDependents") if orphan is None else orphan
-    field = "propagationPolicy"
-    if policy and orphan is not None:
-        why = "orphanDependents and deletionPropagation cannot be both set"
-        raise answers.invalid_options("DeleteOptions", [bad_value(field, policy, why)])
     if policy not in {None, "Foreground", "Background", "Orphan"}:
         supported = '"Foreground", "Background", "Orphan", "nil"'
-        causes = [unsupported(field, policy, supported)]
+        causes = [unsupported("propagationPolicy", policy, supported)]
         raise answers.invalid_options("DeleteOptions", causes)
-    if orphan is not None:
-        policy = "Orphan" if orphan else "Background"
     preconditions = data.get("preconditions") or {}
     grace = query.get("gracePeriodSeconds", data.get("gracePeriodSeconds"))
     dry_run = query.get("dryRun") == "All" or "All" in (data.get("dryRun") or ())
@@ -187,8 +178,6 @@ def read_object(body: bytes, content_type: str, kind: Kind) -> Json:
     match media_type(content_type):
         case "" | "application/json":
             return _object(body, kind.info.kind)
-        case "application/yaml":
-            return _from_yaml(body)
         case _:
             raise answers.unsupported_media_type(_BODY_TYPES)
 
@@ -206,7 +195,7 @@ def read_patch(body: bytes, content_type: str, kind: Kind) -> tuple[str, Any]:
         accepted = [one for one in _PATCH_TYPES if one != STRATEGIC_PATCH]
         raise answers.unsupported_media_type(accepted)
     if media == APPLY_PATCH:
-        return media, _from_yaml(body)
+        return media, _object(body, kind.info.kind)
     try:
         patch = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -218,24 +207,7 @@ def read_patch(body: bytes, content_type: str, kind: Kind) -> tuple[str, Any]:
 
 def _object(body: bytes, kind: str = "DeleteOptions") -> Json:
     try:
-        data = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(body, type=Json)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
         message = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise answers.bad_request(message) from None
-    if not isinstance(data, dict):
-        message = f"the object provided is unrecognized (must be of type {kind}): no map"
-        raise answers.bad_request(message)
-    return data
-
-
-def _from_yaml(body: bytes) -> Json:
-    try:
-        data = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        try:
-            data = yaml.safe_load(body)
-        except yaml.YAMLError as error:
-            raise answers.bad_request(f"error decoding YAML: {error}") from None
-    if not isinstance(data, dict):
-        raise answers.bad_request("error decoding YAML: no map")
-    return data

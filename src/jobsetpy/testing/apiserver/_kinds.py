@@ -54,7 +54,6 @@ class Kind:
         unconditional_update: a PUT may omit the resourceVersion.
         create_on_update: a PUT to a free name creates the object.
         returns_deleted: DELETE responds with the object rather than a Status.
-        short_names: for discovery.
         schema: structural schema of a custom kind, by which objects are pruned, defaulted and
             validated; ``None``: objects are stored unchanged.
         zero: fields of an empty object of the kind besides its metadata; used by bookmarks.
@@ -72,7 +71,6 @@ class Kind:
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
-    short_names: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     zero: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -85,15 +83,6 @@ class Kind:
             **self.fields,
         }
 
-    def unsupported_field(self, name: str) -> str:
-        """Return the message about a field that selectors do not support."""
-        if self.info.kind == "Job":
-            return f'field label "{name}" not supported for Job'
-        if self.info.kind in _LABELLED or not self.builtin:
-            return f"field label not supported: {name}"
-        known = '"metadata.name", "metadata.namespace"'
-        return f'"{name}" is not a known field selector: only {known}'
-
     def keys_at(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the keys of the associative list at ``path``; ``()``: a set; ``None``: atomic."""
         if path == ("metadata", "ownerReferences"):
@@ -104,9 +93,6 @@ class Kind:
         if named is not None or not self.builtin:
             return named
         return BUILTIN_LIST_KEYS.get(path[-1]) if path else None
-
-
-_LABELLED = frozenset({"Event", "Namespace", "Node", "Pod", "Secret", "Service"})
 
 
 def _reader(*path: str, absent: str = "") -> FieldReader:
@@ -207,11 +193,9 @@ def _core(kind: str, plural: str, *, namespaced: bool = True) -> ResourceInfo:
     return ResourceInfo("", "v1", kind, plural, namespaced)
 
 
-def _workload(
-    group: str, kind: str, short_name: str, defaults: Callable[[Json], None] | None = None
-) -> Kind:
+def _workload(group: str, kind: str, defaults: Callable[[Json], None] | None = None) -> Kind:
     info = ResourceInfo(group, "v1", kind, f"{kind.lower()}s")
-    return Kind(info, True, generation=True, defaults=defaults, short_names=(short_name,))
+    return Kind(info, True, generation=True, defaults=defaults)
 
 
 NAMESPACES = Kind(
@@ -219,7 +203,6 @@ NAMESPACES = Kind(
     status=True,
     defaults=_namespace,
     fields={"status.phase": _reader("status", "phase")},
-    short_names=("ns",),
 )
 PODS = Kind(
     _core("Pod", "pods"),
@@ -227,7 +210,6 @@ PODS = Kind(
     generation=True,
     defaults=_pod,
     returns_deleted=True,
-    short_names=("po",),
     zero={"spec": {"containers": None}, "status": {}},
     fields={
         "spec.nodeName": _reader("spec", "nodeName"),
@@ -249,7 +231,6 @@ JOBS = Kind(
 EVENTS = Kind(
     ResourceInfo("events.k8s.io", "v1", "Event", "events"),
     create_on_update=True,
-    short_names=("ev",),
     fields={
         "reason": _reader("reason"),
         "type": _reader("type"),
@@ -277,7 +258,6 @@ BUILTIN: tuple[Kind, ...] = (
         status=True,
         defaults=_service,
         returns_deleted=True,
-        short_names=("svc",),
     ),
     *(
         Kind(
@@ -292,14 +272,13 @@ BUILTIN: tuple[Kind, ...] = (
         )
         for kind in ("Mutating", "Validating")
     ),
-    Kind(_core("ConfigMap", "configmaps"), short_names=("cm",)),
-    Kind(_core("LimitRange", "limitranges"), short_names=("limits",)),
+    Kind(_core("ConfigMap", "configmaps")),
+    Kind(_core("LimitRange", "limitranges")),
     Kind(_core("Secret", "secrets"), defaults=_secret, fields={"type": _reader("type")}),
     Kind(
         _core("Node", "nodes", namespaced=False),
         status=True,
         keeps_status=True,
-        short_names=("no",),
         fields={"spec.unschedulable": _reader("spec", "unschedulable", absent="false")},
     ),
     Kind(
@@ -307,21 +286,19 @@ BUILTIN: tuple[Kind, ...] = (
         status=True,
         defaults=_claim,
         returns_deleted=True,
-        short_names=("pvc",),
     ),
-    _workload("apps", "Deployment", "deploy", _deployment),
+    _workload("apps", "Deployment", _deployment),
     attrs.evolve(
-        _workload("apps", "ReplicaSet", "rs", _replicas),
+        _workload("apps", "ReplicaSet", _replicas),
         fields={"status.replicas": _reader("status", "replicas", absent="0")},
     ),
-    _workload("apps", "StatefulSet", "sts", _replicas),
-    _workload("apps", "DaemonSet", "ds"),
-    _workload("batch", "CronJob", "cj", _cron_job),
+    _workload("apps", "StatefulSet", _replicas),
+    _workload("apps", "DaemonSet"),
+    _workload("batch", "CronJob", _cron_job),
     Kind(
         _core("ServiceAccount", "serviceaccounts"),
         unconditional_update=False,
         returns_deleted=True,
-        short_names=("sa",),
     ),
 )
 

@@ -65,33 +65,22 @@ def list_version(text: str) -> int:
 
 
 def check_options(options: ListOptions) -> None:
-    """Reject combinations of parameters as the API server does.
+    """Reject ``sendInitialEvents`` without its match, and for lists; unknown and vain matches.
 
     Raises:
         StatusError: 422.
     """
-    causes = []
-
-    def forbid(field: str, why: str) -> None:
-        causes.append(forbidden(field, why))
-
-    match, field = options.match, "resourceVersionMatch"
+    match, field, causes = options.match, "resourceVersionMatch", []
     if options.watch:
-        if options.initial_events is None and match:
-            forbid(field, f"{field} is forbidden for watch unless sendInitialEvents is provided")
-        if options.initial_events is not None and match != "NotOlderThan":
-            forbid(field, f"sendInitialEvents requires setting {field} to NotOlderThan")
-    else:
-        if match and not options.version:
-            forbid(field, f"{field} is forbidden unless resourceVersion is provided")
-        if match and options.continue_token:
-            forbid(field, f"{field} is forbidden when continue is provided")
-        if match not in {"", "Exact", "NotOlderThan"}:
-            causes.append(unsupported(field, match, '"Exact", "NotOlderThan", ""'))
-        if match == "Exact" and options.version == "0":
-            forbid(field, f'{field} "exact" is forbidden for resourceVersion "0"')
-        if options.initial_events is not None:
-            forbid("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        wanted = "" if options.initial_events is None else "NotOlderThan"
+        if match != wanted:
+            causes = [forbidden(field, f"it has to be {wanted!r} here")]
+    elif options.initial_events is not None:
+        causes = [forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
+    elif match not in {"", "NotOlderThan"}:
+        causes = [unsupported(field, match, '"NotOlderThan", ""')]
+    elif match and not options.version:
+        causes = [forbidden(field, "it needs a resourceVersion")]
     if causes:
         raise answers.invalid_options("ListOptions", causes)
 
@@ -133,10 +122,6 @@ def _start(
 ) -> tuple[int, str]:
     """Return the version to list at, and the object after which to continue."""
     if options.continue_token:
-        if options.version not in {"", "0"}:
-            raise answers.bad_request(
-                "specifying resource version is not allowed when using continue"
-            )
         version, after = _read_token(options.continue_token)
         if namespace:
             after = f"{namespace}/{after}"
@@ -149,11 +134,6 @@ def _start(
     asked = list_version(options.version)
     if asked > storage.version:
         raise answers.too_large_version(asked, storage.version)
-    exact = options.match == "Exact" or (options.limit and not options.match and asked)
-    if exact:
-        if asked < collection.floor:
-            raise answers.expired("the resourceVersion of the list is too old")
-        return asked, ""
     return storage.version, ""
 
 

@@ -84,19 +84,11 @@ class Registry(Writer):
         name, display = meta["name"], kind.info.kind
         if not kind.builtin:
             display = answers.qualified(kind.info)
-        if options.uid and options.uid != meta["uid"]:
-            why = (
-                f"the UID in the precondition ({options.uid}) does not match the UID in record"
-                f" ({meta['uid']}). The object might have been deleted and then recreated"
-            )
-            raise answers.conflict(kind.info, name, why, kind=display)
-        if options.resource_version and options.resource_version != meta["resourceVersion"]:
-            why = (
-                f"the ResourceVersion in the precondition ({options.resource_version}) does not"
-                f" match the ResourceVersion in record ({meta['resourceVersion']}). The object"
-                " might have been modified"
-            )
-            raise answers.conflict(kind.info, name, why, kind=display)
+        wanted = {"uid": options.uid, "resourceVersion": options.resource_version}
+        for field, value in wanted.items():
+            if value and value != meta[field]:
+                why = f"the {field} in the precondition ({value}) is not that of the object"
+                raise answers.conflict(kind.info, name, why, kind=display)
 
     def _grace(self, kind: Kind, old: Json, options: DeleteOptions) -> int:
         if kind.info.kind != "Pod" or not self.graceful_pods:

@@ -63,15 +63,8 @@ def _requirement(found: re.Match[str]) -> LabelRequirement:
     )
 
 
-def field_selector(
-    text: str, fields: Mapping[str, FieldReader], unsupported: Callable[[str], str]
-) -> Match:
-    """Parse a field selector (``a=b,c!=d``).
-
-    Args:
-        text: the selector.
-        fields: reader of each supported field.
-        unsupported: returns the message for an unsupported field.
+def field_selector(text: str, fields: Mapping[str, FieldReader]) -> Match:
+    """Parse a field selector (``a=b,c!=d``), given the reader of each supported field.
 
     Raises:
         StatusError: 400, with the API server's message.
@@ -86,7 +79,7 @@ def field_selector(
         name, operator, value = found.groups()
         reader = fields.get(name)
         if reader is None:
-            raise bad_request(unsupported(name))
+            raise bad_request(f"field label not supported: {name}")
         requirements.append(_field_requirement(reader, value, equal=operator != "!="))
     return lambda obj: all(requirement(obj) for requirement in requirements)
 

@@ -87,10 +87,6 @@ def resolve(storage: Storage, route: Route) -> Collection:
     Raises:
         StatusError: 404.
     """
-    if (route.group, route.plural, route.name) == ("", "bindings", "") and route.namespace:
-        pods = storage.find("", "pods")
-        assert pods is not None
-        return pods
     collection = storage.find(route.group, route.plural)
     if collection is None or collection.kind.info.version != route.version:
         if _discovery.knows_group(storage, route.group, route.version):
@@ -218,9 +214,6 @@ def _get(registry: Registry, call: Call) -> Answer:
 
 def _create(registry: Registry, call: Call, options: WriteOptions) -> Answer:
     route, collection, body = call.route, call.collection, call.body()
-    if route.plural == "bindings":  # of the pod named in the body
-        name = (body.get("metadata") or {}).get("name") or ""
-        route = attrs.evolve(route, plural="pods", name=name, subresource="binding")
     if not route.subresource:
         return call.answer(registry.create(collection, route.namespace, body, options), True)
     if route.subresource == "status":

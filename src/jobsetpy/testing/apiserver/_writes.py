@@ -259,7 +259,7 @@ class Writer:
         prepare_update(kind, old, obj, options.subresource)
         self._check_finalizers(kind, old["metadata"], obj["metadata"])
         if options.validate:
-            _validation.check(kind, obj, old, options.subresource)
+            _validation.check(kind, obj)
 
     def _store(
         self, collection: Collection, key: ObjectKey, old: Json, obj: Json, *, dry_run: bool
