@@ -24,7 +24,7 @@ from jobsetpy.coscheduler._settings import (
     CoschedulerSettings,
 )
 from jobsetpy.coscheduler.engine.engine import Engine
-from jobsetpy.coscheduler.engine.node_slices import NodeSlice
+from jobsetpy.coscheduler.engine.nodes import NodeSlice
 from jobsetpy.coscheduler.engine.pods import GroupPod
 from jobsetpy.coscheduler.extender.certificates import certificate_manager
 from jobsetpy.coscheduler.extender.open_files import check

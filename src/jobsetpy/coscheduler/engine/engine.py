@@ -21,8 +21,7 @@ from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._settings import CONCURRENT_WRITES, MAX_HELD
 from jobsetpy.coscheduler.engine.arrivals import Arrivals
 from jobsetpy.coscheduler.engine.backlog import Backlog
-from jobsetpy.coscheduler.engine.node_slices import NodeSlice
-from jobsetpy.coscheduler.engine.nodes import Nodes
+from jobsetpy.coscheduler.engine.nodes import Nodes, NodeSlice
 from jobsetpy.coscheduler.engine.pods import (
     GroupPod,
     Preemptor,
@@ -150,7 +149,7 @@ class Engine:
             return
         self._pods[pod.metadata.uid] = pod
         node = pod.spec.node_name
-        if node and self.nodes.watched and not seen.ended:
+        if node and not seen.ended:
             self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
             # A pod on a deleted node does not run, although its status says so for a while.
             seen = attrs.evolve(seen, ended=node not in self.nodes)
@@ -171,19 +170,19 @@ class Engine:
         self._execute(self.gang_scheduler.gone(uid, self._now()))
 
     def _node_changed(self, name: str) -> None:
-        """Refuse held binds that their node no longer admits; pods on deleted nodes do not run."""
+        """Refuse held binds to a node that may not admit them; pods on deleted nodes do not run."""
         for ticket in list(self._held_on.get(name, ())):
-            problem = self._node_problem(self._held[ticket].request)
-            if problem and ticket not in self._releasing:
+            if ticket not in self._releasing:
                 self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
-                self._answer(ticket, problem)
+                self._answer(ticket, f"node {name} has changed since it was chosen")
         for uid in list(self._bound_on.get(name, ())):
             self._seen(self._pods[uid])
 
     def _node_problem(self, request: BindRequest) -> str:
-        """Return why a pod cannot be bound to its node; "" if it can, or if that is unknown."""
-        pod = self._pods.get(request.uid)
-        return "" if pod is None else self.nodes.problem(request.node, pod)
+        """Return why a pod of a gang cannot be bound to its node; "" if that exists."""
+        if request.uid not in self._pods or request.node in self.nodes:
+            return ""
+        return f"node {request.node} does not exist"
 
     # -- the scheduler's requests -------------------------------------------------------------
 

@@ -1,68 +1,86 @@
 """Nodes of held binds and bound pods.
 
 The scheduler filters nodes before it requests a bind. The bind may be held for minutes; meanwhile
-its node may be deleted, cordoned or tainted as unreachable. So a bind is executed only if its node
-still admits the pod.
+its node may be deleted, cordoned or tainted as unreachable. Whether it still admits the pod is the
+scheduler's question: a bind whose node has changed is refused, and the scheduler chooses again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
+from jobsetpy.api._wire import wire
+from jobsetpy.api.core import LabelledMeta
+from jobsetpy.api.meta import ResourceInfo, resource
 from jobsetpy.coscheduler.engine.arrivals import Arrivals
-from jobsetpy.coscheduler.engine.node_rules import NodeInfo
-from jobsetpy.coscheduler.engine.node_slices import NodeSlice, constraints_of, node_info
-from jobsetpy.coscheduler.engine.pods import GroupPod
+
+
+@wire
+class Taint:
+    """Taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@wire
+class NodeSpec:
+    """Scheduling settings of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+@resource("", "v1", "Node", "nodes", namespaced=False)
+@wire
+class NodeSlice:
+    """Fields of a node that decide which pods it admits."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: LabelledMeta = LabelledMeta()
+    spec: NodeSpec = NodeSpec()
 
 
 class Nodes:
     """Nodes of the cluster.
 
     Args:
-        changed: called with the name of a node that was added, changed or deleted.
+        changed: called with the name of a node that was added, deleted, or may admit other pods.
 
     Attributes:
-        watched: nodes are shown by an informer; otherwise every node admits all pods.
+        watched: nodes are shown by an informer; otherwise all exist.
     """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self.watched = False
         self._changed = changed
-        self._infos: dict[str, NodeInfo] = {}
+        self._known: dict[str, NodeSlice] = {}
         self._arrivals = Arrivals()
 
     def __contains__(self, name: str) -> bool:
         """Return whether the node exists."""
-        return name in self._infos
-
-    def problem(self, name: str, pod: GroupPod) -> str:
-        """Return why a node cannot run a pod, regardless of capacity; "" if it can."""
-        if not self.watched:
-            return ""
-        node = self._infos.get(name)
-        if node is None:
-            return f"node {name} does not exist"
-        if not node.admits(constraints_of(pod.spec)):
-            return f"node {name} does not admit the pod: its taints or labels have changed"
-        return ""
+        return not self.watched or name in self._known
 
     async def expect(self, name: str, timeout_s: float) -> None:
         """Wait for a node that the scheduler may have seen first."""
-        if self.watched and name not in self._infos:
+        if name not in self:
             await self._arrivals.expect(name, timeout_s)
 
     def see(self, old: NodeSlice | None, new: NodeSlice | None) -> None:
         """Handle a node before and after a change; ``None`` if it did not or does not exist."""
+        node = new or old
+        assert node is not None, "an event is about an object"
+        name = node.metadata.name
+        before = self._known.pop(name, None)
         if new is not None:
-            self._update(new.metadata.name, node_info(new))
-        elif old is not None:
-            name = old.metadata.name
-            if self._infos.pop(name, None) is not None:
-                self._changed(name)
-
-    def _update(self, name: str, after: NodeInfo) -> None:
-        before = self._infos.get(name)
-        self._infos[name] = after
-        self._arrivals.seen(name)
-        if before is None or (before.labels, before.taints) != (after.labels, after.taints):
+            self._known[name] = new
+            self._arrivals.seen(name)
+        if _admission(before) != _admission(new):
             self._changed(name)
+
+
+def _admission(node: NodeSlice | None) -> object:
+    """Return the fields of a node by which the scheduler filters it, regardless of capacity."""
+    return node and (node.metadata.labels, node.spec)

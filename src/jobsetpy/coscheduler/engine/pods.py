@@ -5,7 +5,6 @@ Any pod with the two labels counts, with or without a JobSet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar
 
@@ -15,7 +14,6 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
 from jobsetpy.api.meta import Condition, ResourceInfo, resource
-from jobsetpy.coscheduler.engine.node_rules import Term, Toleration
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.reconcilers.coscheduling.requests import positive
@@ -53,38 +51,12 @@ class GroupPodMeta:
 
 
 @wire
-class GroupNodeSelector:
-    """Terms of which one has to hold."""
-
-    node_selector_terms: tuple[Term, ...] = ()
-
-
-@wire
-class GroupNodeAffinity:
-    """Required affinity to nodes; preferences are not read."""
-
-    required: GroupNodeSelector | None = field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-@wire
-class GroupAffinity:
-    """Affinity to nodes; affinity to pods is left to the scheduler."""
-
-    node_affinity: GroupNodeAffinity | None = None
-
-
-@wire
 class GroupPodSpec:
     """Fields that scheduling reads and sets."""
 
     node_name: str = ""
     priority: int | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    node_selector: Mapping[str, str] | None = None
-    affinity: GroupAffinity | None = None
-    tolerations: tuple[Toleration, ...] = ()
 
 
 @wire
