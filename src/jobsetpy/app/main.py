@@ -71,7 +71,18 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
         # These are for --help only: main() hands them over before it gets here.
         command = commands.add_parser(name, help=text, add_help=name not in {"agent", "kubectl"})
         command.set_defaults(run=_RUN.get(name))
-        if name == "run":
+        _add_arguments(name, command)
+        if name in chosen and name in {"manager", "coscheduler", "run"}:
+            from jobsetpy.app.config import flags, settings
+
+            flags.add(command, getattr(settings, name.upper()))
+    return parser
+
+
+def _add_arguments(name: str, command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that are no settings."""
+    match name:
+        case "run":
             command.add_argument(
                 "target", metavar="MODULE:FUNCTION", help="called with the Manager"
             )
@@ -81,7 +92,7 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
                 help="apply the CRDs of the program's kinds, register its webhooks at this "
                 "machine, and run it again when a file changes",
             )
-        if name == "crds":
+        case "crds":
             command.add_argument(
                 "classes",
                 metavar="MODULE:CLASS",
@@ -89,7 +100,7 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
                 help="resources of your own (runtime.resource); of several versions of a kind the "
                 "last is stored; JobSet when absent",
             )
-        if name == "rbac":
+        case "rbac":
             command.add_argument("modules", metavar="MODULE", nargs="+", help="PACKAGE.* is all")
             command.add_argument("--name", required=True, help="of the account and the roles")
             command.add_argument("--namespace", default="default", help="where the manager runs")
@@ -101,15 +112,12 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
                 help="as --namespace of jobsetpy run: roles there, not for the whole cluster",
             )
             command.add_argument("--leader-elect", action="store_true", help="for election, too")
-        if name == "webhooks":
+        case "webhooks":
             command.add_argument("target", metavar="MODULE:FUNCTION", help="as of jobsetpy run")
             command.add_argument("--namespace", default="default", help="where the manager runs")
             command.add_argument("--url", default="", help="call this instead of a Service")
-        if name in chosen and name in {"manager", "coscheduler", "run"}:
-            from jobsetpy.app.config import flags, settings
-
-            flags.add(command, getattr(settings, name.upper()))
-    return parser
+        case _:
+            pass
 
 
 def _refused(command: str) -> bool:

@@ -97,23 +97,14 @@ class Client:
         view.__dict__.update(self.__dict__, **changes)
         return view
 
-    def unpooled(self, *, qps: float = 0, burst: int = 0) -> Client:
+    def unpooled(self, *, qps: float = 0, burst: int = 0) -> Self:
         """Return a client with its own limit and a new connection per request, without a fence.
 
         It is not blocked by requests that hang or by connections that died silently; intended for a
         few requests per second. Both clients have one transport: closing one closes the other.
         """
-        sender = self._sender
-        client = Client(
-            sender.transport,
-            qps=qps,
-            burst=burst,
-            timeout_s=self._timeout_s,
-            observer=sender.observer,
-            rand=sender.rand,
-        )
-        client._sender.exchange = client._sender.on_own_connection
-        return client
+        sender = self._sender.unpooled(RateLimiter(qps, burst) if qps else None)
+        return self._view(_sender=sender, _send=sender.send, _fence=None, _dry=())
 
     # ---- reads ------------------------------------------------------------------------------
 
@@ -276,11 +267,6 @@ class Client:
     ) -> Any:
         """Create a subresource of an object, such as ``eviction`` or ``binding`` of a pod.
 
-        ::
-
-            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-            await client.create_subresource(rt.Pod, namespace, name, "eviction", body)
-
         Returns:
             The response as JSON data: the token for ``serviceaccounts/token``, a Status for others.
 
@@ -313,7 +299,7 @@ class Client:
             ConflictError: the object has changed since that version.
         """
         where = (namespace, name, subresource)
-        body = self._complete(cls, name, body)
+        body = _complete(self._model(cls), name, body)
         return await self._write("update", cls, where, body, _patches.JSON, timeout_s)
 
     async def merge_patch(
@@ -369,7 +355,7 @@ class Client:
         Raises:
             ConflictError: without ``force``, another owner has set a field to another value.
         """
-        body = self._complete(cls, name, body)
+        body = _complete(self._model(cls), name, body)
         query = (("fieldManager", owner), ("force", "true" if force else "false"))
         where = (namespace, name, subresource)
         return await self._write("apply", cls, where, body, _patches.APPLY_PATCH, timeout_s, query)
@@ -448,8 +434,6 @@ class Client:
         """Close the transport."""
         await self._sender.transport.aclose()
 
-    # ---- shared -----------------------------------------------------------------------------
-
     def _timeout(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else timeout_s
 
@@ -479,15 +463,6 @@ class Client:
             model = self._models[cls] = Model(cls)
         return model
 
-    def _complete(self, cls: type[Any], name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the body of a whole object with API version, kind and name filled in."""
-        model = self._model(cls)
-        _check_body(body)
-        meta = body.get("metadata") or {}
-        if "name" not in meta:
-            meta = {"name": name, **meta}
-        return {"apiVersion": model.api_version, "kind": model.kind, **body, "metadata": meta}
-
     async def _write(
         self,
         verb: str,
@@ -507,6 +482,13 @@ class Client:
         resource = f"{model.plural}/{where[2]}" if where[2] else model.plural
         answer = await self._send(verb, resource, Safety.WRITE, request)
         return model.decode(answer.body)
+
+
+def _complete(model: Model[Any], name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the body of a whole object with API version, kind and name filled in."""
+    _check_body(body)
+    meta = {"name": name, **(body.get("metadata") or {})}
+    return {"apiVersion": model.api_version, "kind": model.kind, **body, "metadata": meta}
 
 
 def _check_body(body: object) -> None:

@@ -53,7 +53,7 @@ class Sender:
         rand: source of uniform numbers in [0, 1) for jitter.
     """
 
-    __slots__ = ("_limiter", "exchange", "observer", "rand", "transport")
+    __slots__ = ("_limiter", "_rand", "exchange", "observer", "transport")
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Sender:
     ) -> None:
         self.transport = transport
         self.observer = observer
-        self.rand = rand
+        self._rand = rand
         self._limiter = limiter
         self.exchange: Exchange = transport.request
-        """Sends one attempt; ``on_own_connection`` does so outside of the pool."""
+        """Sends one attempt."""
 
     async def send(
         self, verb: str, resource: str, safety: Safety, request: HttpRequest
@@ -88,10 +88,7 @@ class Sender:
             LeadershipLostError: the fence refuses this write.
         """
         clock = asyncio.get_running_loop().time
-        fence = request.fence
-        started = clock()
-        deadline = started + request.timeout_s
-        observer = self.observer
+        deadline = clock() + request.timeout_s
         backoff: Backoff | None = None
         refreshed = False
         attempt = request
@@ -99,27 +96,15 @@ class Sender:
             if self._limiter is not None and not self._limiter.try_acquire():
                 await self._throttle(deadline, verb, request)
                 attempt = request.with_timeout(deadline - clock())
-            if observer is not None:
-                started = clock()
             failure: JobSetPyError
             try:
-                if fence is None:
-                    response = await self.exchange(attempt)
-                else:
-                    response = await _while_open(fence, self.exchange, attempt)
+                response = await self._attempt(verb, resource, attempt)
             except TransportError as broken:
-                if observer is not None:
-                    observer.on_response(verb, resource, None, clock() - started)
                 failure = broken
             else:
                 status = response.status
-                if observer is not None:
-                    observer.on_response(verb, resource, status, clock() - started)
                 if 200 <= status < 300:
-                    if request.method != "GET" and (noted := written()) is not None:
-                        noted.count += 1
-                        if noted.count <= SHOWN:
-                            noted.shown.append(f"{verb} {target_of(request)}")
+                    _note_write(verb, request)
                     return response
                 failure = error_from_response(
                     status, response.headers, response.body, verb=verb, target=target_of(request)
@@ -131,12 +116,30 @@ class Sender:
                     attempt = request.with_timeout(deadline - clock())
                     continue
             if backoff is None:
-                backoff = Backoff(base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, rand=self.rand)
+                backoff = Backoff(base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, rand=self._rand)
             wait = wait_after(failure, safety, backoff, deadline - clock())
             if wait is None:
                 raise failure
             await asyncio.sleep(wait)
             attempt = request.with_timeout(deadline - clock())
+
+    async def _attempt(self, verb: str, resource: str, request: HttpRequest) -> HttpResponse:
+        started, fence = asyncio.get_running_loop().time(), request.fence
+        try:
+            if fence is None:
+                response = await self.exchange(request)
+            else:
+                response = await _while_open(fence, self.exchange, request)
+        except TransportError:
+            self._observe(verb, resource, None, started)
+            raise
+        self._observe(verb, resource, response.status, started)
+        return response
+
+    def _observe(self, verb: str, resource: str, status: int | None, started: float) -> None:
+        if self.observer is not None:
+            seconds = asyncio.get_running_loop().time() - started
+            self.observer.on_response(verb, resource, status, seconds)
 
     @asynccontextmanager
     async def stream(
@@ -164,15 +167,14 @@ class Sender:
                 ) as stream:
                     answered = True
                     status, headers = stream.status, stream.headers
-                    if self.observer is not None:
-                        self.observer.on_response(verb, resource, status, clock() - started)
+                    self._observe(verb, resource, status, started)
                     if 200 <= status < 300:
                         yield stream
                         return
                     body = await _read_refusal(stream, deadline)
             except TransportError:
-                if not answered and self.observer is not None:
-                    self.observer.on_response(verb, resource, None, clock() - started)
+                if not answered:
+                    self._observe(verb, resource, None, started)
                 raise
             if status != 401 or refreshed:
                 raise error_from_response(
@@ -181,7 +183,13 @@ class Sender:
             refreshed = True
             await self._refresh(deadline, verb, request)
 
-    async def on_own_connection(self, request: HttpRequest) -> HttpResponse:
+    def unpooled(self, limiter: RateLimiter | None) -> Sender:
+        """Return a sender on the same transport that uses a new connection for each request."""
+        sender = Sender(self.transport, limiter=limiter, observer=self.observer, rand=self._rand)
+        sender.exchange = sender._on_own_connection
+        return sender
+
+    async def _on_own_connection(self, request: HttpRequest) -> HttpResponse:
         """Send a request as a stream, which is in no pool.
 
         It is never blocked by others that hang, nor lost on a kept connection that died silently.
@@ -210,6 +218,14 @@ class Sender:
     async def _refresh(self, deadline: float, verb: str, request: HttpRequest) -> None:
         async with _until(deadline, verb, request, "reading credentials"):
             await self.transport.refresh_credentials()
+
+
+def _note_write(verb: str, request: HttpRequest) -> None:
+    """Add a write that has succeeded to those of the current reconcile, if one is recorded."""
+    if request.method != "GET" and (noted := written()) is not None:
+        noted.count += 1
+        if noted.count <= SHOWN:
+            noted.shown.append(f"{verb} {target_of(request)}")
 
 
 async def _while_open(fence: WriteFence, exchange: Exchange, attempt: HttpRequest) -> HttpResponse:

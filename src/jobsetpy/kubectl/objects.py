@@ -197,27 +197,26 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         out["budget"] = {"max": most, "spent": spent, "left": max(0, most - spent)}
     if policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART:
         out["epoch"] = {"synced": status.synced_epoch, "deprecated": status.deprecated_epoch}
-        working = [
-            pod
-            for job in mine
-            for pod in of_jobs.get(job["metadata"]["uid"], ())
-            if _seat(job, pod, done) != PARKED
-        ]
-        idle = out["state"] in IDLE
-        out["barrier"] = {"closed": False} if idle else _barrier(model, working, jobset)
-        out |= {} if idle else _all_spares(mine, done)
+        if out["state"] in IDLE:
+            out["barrier"] = {"closed": False}
+        else:
+            pods_by_job = [(job, of_jobs.get(job["metadata"]["uid"], ())) for job in mine]
+            working = [
+                pod for job, its in pods_by_job for pod in its if _seat(job, pod, done) != PARKED
+            ]
+            out["barrier"] = _barrier(model, working, jobset)
+            out |= _all_spares(mine, done)
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
         for each in conditions_of(jobset).values()
     ]
-    listed = [_job(job, of_jobs.get(job["metadata"]["uid"], []), done) for job in mine]
-    names = [job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) for job in mine]
+    listed: dict[str, list[dict[str, Any]]] = {}
+    for job in mine:
+        name = (job["metadata"].get("labels") or {}).get(keys.REPLICATED_JOB_NAME, "")
+        shown = _job(job, of_jobs.get(job["metadata"]["uid"], []), done)
+        listed.setdefault(name, []).append(shown)
     out["replicatedJobs"] = [
-        {
-            "name": item.name,
-            "replicas": item.replicas,
-            "jobs": [job for job, name in zip(listed, names, strict=True) if name == item.name],
-        }
+        {"name": item.name, "replicas": item.replicas, "jobs": listed.get(item.name, [])}
         for item in model.spec.replicated_jobs
     ]
     return out
