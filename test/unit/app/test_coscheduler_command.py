@@ -44,7 +44,6 @@ def test_the_rate_limit_is_higher_than_the_managers(read):
     ("text", "problem"),
     [
         ("coscheduler: {bindAddress: '9443'}", "coscheduler.bindAddress: Invalid value: expected host:port or :port"),
-        ("coscheduler: {pathPrefix: ext}", 'field "coscheduler.pathPrefix" was removed: remove it from the file, its value is fixed now'),
         ("coscheduler: {clientNames: []}", "coscheduler.clientNames: Invalid value: must name clients"),
         ("coscheduler: {permitTimeout: 841s}", "coscheduler.permitTimeout: Invalid value: must be longer than 0s and at most 840s"),
         ("coscheduler: {permitTimeout: 5}", "coscheduler.permitTimeout: expected a duration such as 15s, got 5"),
@@ -66,16 +65,11 @@ def test_invalid_values_are_refused(read, text, problem):
             process.EXIT_CONFIGURATION,
             "coscheduler.permitTimeout: Invalid value: must be longer than 0s and at most 840s",
         ),
-        (
-            "--groups-in-flight=0",
-            2,
-            "--groups-in-flight was removed: drop it, its value is fixed now",
-        ),
-        ("--backlog", 2, "--backlog was removed: drop it, its value is fixed now"),
+        ("--groups-in-flight=0", 2, "unrecognized arguments: --groups-in-flight=0"),
     ],
 )
 def test_process_ends_with_the_reason_when_a_flag_is_refused(flag, code, problem):
-    """Flags are checked as the file is; those of earlier versions are refused by name."""
+    """Flags are checked as the file is."""
     ended = run(sys.executable, "-m", "jobsetpy.app.main", "coscheduler", flag)
     assert ended.returncode == code
     assert ended.stderr.endswith(f"{problem}\n")

@@ -14,7 +14,6 @@ HEAVY = {
     "aiohttp",
     "attr",
     "attrs",
-    "cattrs",
     "kubernetes_asyncio",
     "prometheus_client",
     "structlog",

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.app.config import configuration as file
-from jobsetpy.app.config.settings import REMOVED, SETTINGS, Command, Configuration
+from jobsetpy.app.config.settings import SETTINGS, Command, Configuration
 from jobsetpy.app.config.value_types import BOOLEAN, argument, boolean, shown
 from jobsetpy.observability.logging import Format
 
@@ -37,25 +37,8 @@ def add(parser: argparse.ArgumentParser, command: Command) -> None:
             parser.add_argument(
                 setting.flag, dest=setting.path, help=help_text, **setting.kind.flag
             )
-    for path, flag in REMOVED.items():
-        if path.partition(".")[0] in command.sections:
-            parser.add_argument(flag, nargs="?", action=_Removed, help=argparse.SUPPRESS)
     if "featureGates" in command.sections:
         _add_gates_and_zap(parser)
-
-
-class _Removed(argparse.Action):
-    """A flag of earlier versions, refused with the reason."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002 - argparse
-        values: object,  # noqa: ARG002 - argparse
-        option_string: str | None = None,
-    ) -> None:
-        """End with a usage error."""
-        parser.error(f"{option_string} was removed: drop it, its value is fixed now")
 
 
 def _add_gates_and_zap(parser: argparse.ArgumentParser) -> None:

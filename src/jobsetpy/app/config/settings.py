@@ -351,33 +351,6 @@ SETTINGS: Final = (
 )  # fmt: skip
 
 
-REMOVED: Final = {
-    "coscheduler.pathPrefix": "--path-prefix",
-    "coscheduler.clientCaFile": "--client-ca-file",
-    "coscheduler.serverSecretName": "--server-secret-name",
-    "coscheduler.clientSecretName": "--client-secret-name",
-    "coscheduler.permitTimeoutPerPod": "--permit-timeout-per-pod",
-    "coscheduler.maxPermitTimeout": "--max-permit-timeout",
-    "coscheduler.gatherTimeout": "--gather-timeout",
-    "coscheduler.firstBackoff": "--first-backoff",
-    "coscheduler.maxBackoff": "--max-backoff",
-    "coscheduler.reserveAfter": "--reserve-after",
-    "coscheduler.partialTimeout": "--partial-timeout",
-    "coscheduler.deletePartial": "--delete-partial",
-    "coscheduler.shutdownGrace": "--shutdown-grace",
-    "coscheduler.groupsInFlight": "--groups-in-flight",
-    "coscheduler.stuckGroups": "--stuck-groups",
-    "coscheduler.concurrentWrites": "--concurrent-writes",
-    "coscheduler.maxHeldBinds": "--max-held-binds",
-    "coscheduler.backlog": "--backlog",
-    "coscheduler.capacityCheck": "--capacity-check",
-    "coscheduler.ordinaryPods": "--ordinary-pods",
-    "coscheduling.alwaysGate": "--coscheduling-always-gate",
-    "coscheduling.optimistic": "--coscheduling-optimistic",
-}
-"""Settings of earlier versions that have fixed values now, with their flags: refused by name."""
-
-
 @attrs.frozen
 class Command:
     """A command that runs a manager.

@@ -18,7 +18,6 @@ from jobsetpy.app.config.settings import (
     BY_PATH,
     COSCHEDULER,
     MANAGER,
-    REMOVED,
     SETTINGS,
     Configuration,
 )
@@ -272,21 +271,3 @@ def test_the_page_has_every_flag(command):
         "--zap-stacktrace-level",
         "--zap-time-encoding",
     }
-
-
-def test_documents_and_manifests_name_no_removed_flag():
-    """Pages, manifests and the chart use only flags that exist."""
-    root, removed = PAGE.parents[2], REMOVED.values()
-    files = [
-        *root.glob("docs/*/*.md"),
-        *root.glob("config/**/*.yaml"),
-        *root.glob("charts/jobsetpy/**/*.*"),
-    ]
-    assert len(files) > 100
-    found = [
-        (str(each.relative_to(root)), flag)
-        for each in files
-        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", each.read_text())
-        if flag in removed
-    ]
-    assert found == []
