@@ -27,8 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the new JobSet")
     parser.add_argument("--image", required=True, help="image of the workers")
     for flag, default, text in _NUMBERS:
-        least = max(default, 0)
-        parser.add_argument(flag, metavar="N", type=_at_least(least), default=default, help=text)
+        number = output.at_least(default)
+        parser.add_argument(flag, metavar="N", type=number, default=default, help=text)
     parser.add_argument("--queue", default="", help="queue of Kueue")
     parser.add_argument(
         "--dry-run",
@@ -66,15 +66,6 @@ def run(options: argparse.Namespace) -> int:
     return in_cluster(
         target_options(options), os.environ, lambda found: _create(found, body, options), long=long
     )
-
-
-def _at_least(least: int) -> Any:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
-        return int(text)
-
-    return number
 
 
 def _check_arguments(options: argparse.Namespace) -> None:

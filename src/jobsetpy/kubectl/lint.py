@@ -12,7 +12,7 @@ from typing import Any
 from jobsetpy.errors import ApiError
 from jobsetpy.kubectl import manifests, output
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
-from jobsetpy.reconcilers.rules.features import Features, gate_problems
+from jobsetpy.reconcilers.rules.features import Features, parse_gates
 from jobsetpy.reconcilers.rules.json_tree import child, text
 
 
@@ -92,15 +92,10 @@ def _tried(log: str, jobset: dict[str, Any]) -> list[str]:
 
 
 def _features(text: str) -> Features:
-    gates: dict[str, bool] = {}
-    for part in filter(None, text.split(",")):
-        name, _, value = part.partition("=")
-        if value.lower() not in {"true", "false"}:
-            raise CommandError(f"error: --feature-gates: {part!r} is not NAME=true or NAME=false")
-        gates[name.strip()] = value.lower() == "true"
-    if problems := gate_problems(gates):
-        raise CommandError(f"error: --feature-gates: {problems[0]}")
-    return Features.from_gates(gates)
+    try:
+        return Features.from_gates(parse_gates(text))
+    except ValueError as error:
+        raise CommandError(f"error: --feature-gates: {error}") from None
 
 
 def _ask(options: argparse.Namespace, asked: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:

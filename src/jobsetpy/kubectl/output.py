@@ -6,12 +6,13 @@ import than a plugin may take to start.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -108,6 +109,17 @@ def write(data: Any, form: str) -> None:
 
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     sys.stdout.write(text)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of a flag with a whole number that has a minimum."""
+
+    def number(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+        return int(text)
+
+    return number
 
 
 def parse_time(text: str | None) -> datetime | None:

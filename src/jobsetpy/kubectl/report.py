@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from html import escape
 from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
@@ -48,8 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--node-hour", metavar="PRICE", type=_price, help="price of an hour of a node"
     )
     parser.add_argument(
-        "--pods-per-node", metavar="N", type=_number, default=1, help="pods on a node (default 1)"
-    )
+        "--pods-per-node", metavar="N", type=output.at_least(1), default=1,
+        help="pods on a node (default 1)",
+    )  # fmt: skip
     parser.add_argument("--svg", metavar="FILE", help="draw it into a file; - for the output")
 
 
@@ -219,15 +219,9 @@ def _bar(each: Bill, y: int) -> Iterator[str]:
         width = seconds * scale
         if width <= 0:
             continue
-        text = f"{label}: {_took(seconds)}, {_share(seconds, each.seconds)}"
-        yield (
-            f"<rect x='{x:.1f}' y='{y + 22}' width='{width:.1f}' height='20' rx='2' "
-            f"fill='{colour}'><title>{escape(text)}</title></rect>"
-        )
-        if width > (len(_took(seconds)) + 1) * svg.LETTER:
-            ink = "#24292f" if label == "first step" else "#ffffff"
-            look = f"font-size='12' text-anchor='middle' fill='{ink}'"
-            yield svg.words(x + width / 2, y + 36, _took(seconds), "jr-in", look)
+        ink = "#24292f" if label == "first step" else "#ffffff"
+        about = f"{label}: {_took(seconds)}, {_share(seconds, each.seconds)}"
+        yield from svg.bar((x, y + 22, width), (colour, ink), _took(seconds), about)
         x += width
 
 
@@ -275,9 +269,3 @@ def _price(text: str) -> float:
     if not 0 <= found < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a price, such as 16.8")
     return found
-
-
-def _number(text: str) -> int:
-    if not re.fullmatch("[1-9][0-9]{0,3}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 1 to 9999")
-    return int(text)

@@ -56,6 +56,27 @@ def legend(entries: Iterable[tuple[str, str, str]]) -> Iterator[str]:
         )
 
 
+def bar(
+    at: tuple[float, int, float], colours: tuple[str, str], text: str, about: str
+) -> Iterator[str]:
+    """Yield a bar, with its text if there is room for it.
+
+    Args:
+        at: left end, top and width.
+        colours: colours of the bar and of its text.
+        text: text in the bar.
+        about: text that is shown when the pointer is on the bar.
+    """
+    (x, y, width), (colour, ink) = at, colours
+    yield (
+        f"<rect x='{x:.1f}' y='{y}' width='{width:.1f}' height='20' rx='2' "
+        f"fill='{colour}'><title>{escape(about)}</title></rect>"
+    )
+    if width > (len(text) + 1) * LETTER:
+        look = f"font-size='12' text-anchor='middle' fill='{ink}'"
+        yield words(x + width / 2, y + 14, text, "jr-in", look)
+
+
 def words(x: float, y: int, text: str, look: str, more: str = "") -> str:
     """Return a text at a place."""
     return f"<text class='{look}' x='{x:.1f}' y='{y}' {more}>{escape(text)}</text>"

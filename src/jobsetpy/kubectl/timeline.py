@@ -13,6 +13,7 @@ from jobsetpy.kubectl.svg import (
     LETTER,
     RIGHT,
     WIDTH,
+    bar,
     cut,
     legend,
     picture,
@@ -228,10 +229,5 @@ def _bar(record: Record, phase: Phase, at: tuple[float, int, float]) -> Iterator
     (x, y, width), took, more = at, output.millis(record[phase.key]), ""
     if phase.label == "gathering" and record.get("lastPod"):
         more = f", last came {last_of(record)}"
-    yield (
-        f"<rect x='{x:.1f}' y='{y + 22}' width='{width:.1f}' height='20' rx='2' "
-        f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {took}{more}')}</title></rect>"
-    )
-    if width > (len(took) + 1) * LETTER:
-        look = f"font-size='12' text-anchor='middle' fill='{phase.ink}'"
-        yield words(x + width / 2, y + 36, took, "jr-in", look)
+    about = f"{phase.label}: {took}{more}"
+    yield from bar((x, y + 22, width), (phase.colour, phase.ink), took, about)

@@ -6,11 +6,11 @@ API servers read the authorities that they trust from the objects that configure
 from __future__ import annotations
 
 import base64
-from typing import ClassVar
+from typing import Final
 
 from jobsetpy import aio
-from jobsetpy.api._wire import wire
-from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.unstructured import Unstructured, unstructured
 from jobsetpy.client import Client
 from jobsetpy.serving.certificates import SETTLE_S, CertificateManager, FileSource, SecretSource
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
@@ -21,88 +21,17 @@ FILES_PERIOD_S = 2.0
 may already have been revoked when they are replaced."""
 
 
-_ADMISSION = "admissionregistration.k8s.io"
-_DEFINITIONS = "apiextensions.k8s.io"
+def _of_cluster(group: str, kind: str) -> type[Unstructured]:
+    return unstructured(ResourceInfo(group, "v1", kind, f"{kind.lower()}s", namespaced=False))
 
 
-@wire
-class ClientConfig:
-    """Authorities that the API server trusts; base64."""
-
-    ca_bundle: str | None = None
-
-
-@wire
-class Webhook:
-    """One webhook of a configuration."""
-
-    name: str = ""
-    client_config: ClientConfig = ClientConfig()
-
-
-@resource(
-    _ADMISSION,
-    "v1",
-    "MutatingWebhookConfiguration",
-    "mutatingwebhookconfigurations",
-    namespaced=False,
+MutatingConfiguration: Final = _of_cluster(
+    "admissionregistration.k8s.io", "MutatingWebhookConfiguration"
 )
-@wire
-class MutatingConfiguration:
-    """Mutating webhooks."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    webhooks: tuple[Webhook, ...] = ()
-
-
-@resource(
-    _ADMISSION,
-    "v1",
-    "ValidatingWebhookConfiguration",
-    "validatingwebhookconfigurations",
-    namespaced=False,
+ValidatingConfiguration: Final = _of_cluster(
+    "admissionregistration.k8s.io", "ValidatingWebhookConfiguration"
 )
-@wire
-class ValidatingConfiguration:
-    """Validating webhooks."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    webhooks: tuple[Webhook, ...] = ()
-
-
-@wire
-class ConversionWebhook:
-    """Conversion webhook of a CRD."""
-
-    client_config: ClientConfig = ClientConfig()
-
-
-@wire
-class Conversion:
-    """Conversion between the versions of a CRD."""
-
-    webhook: ConversionWebhook | None = None
-
-
-@wire
-class DefinitionSpec:
-    """Part of a CRD's spec that is read."""
-
-    conversion: Conversion = Conversion()
-
-
-@resource(
-    _DEFINITIONS, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
-@wire
-class Definition:
-    """CRD with a conversion."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DefinitionSpec = DefinitionSpec()
+Definition: Final = _of_cluster("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
 def certificate_manager(
@@ -147,7 +76,7 @@ async def inject(client: Client, settings: WebhookServerSettings, authorities: b
     """
     injected = False
     encoded = base64.b64encode(authorities).decode()
-    targets: tuple[tuple[type[ValidatingConfiguration | MutatingConfiguration], str], ...] = (
+    targets = (
         (ValidatingConfiguration, settings.validating_configuration),
         (MutatingConfiguration, settings.mutating_configuration),
     )
@@ -157,11 +86,11 @@ async def inject(client: Client, settings: WebhookServerSettings, authorities: b
         configuration = await client.get(kind, "", name)
         patch = [
             operation
-            for at, webhook in enumerate(configuration.webhooks)
-            if webhook.client_config.ca_bundle != encoded
+            for at, webhook in enumerate(configuration.at("webhooks", ()))
+            if webhook["clientConfig"].get("caBundle") != encoded
             for operation in (
                 # The list may have changed since it was read.
-                {"op": "test", "path": f"/webhooks/{at}/name", "value": webhook.name},
+                {"op": "test", "path": f"/webhooks/{at}/name", "value": webhook["name"]},
                 {"op": "add", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": encoded},
             )
         ]
@@ -170,8 +99,8 @@ async def inject(client: Client, settings: WebhookServerSettings, authorities: b
             injected = True
     for name in settings.definitions:
         definition = await client.get(Definition, "", name)
-        conversion = definition.spec.conversion.webhook
-        if conversion is not None and conversion.client_config.ca_bundle != encoded:
+        config = definition.at("spec.conversion.webhook.clientConfig")
+        if config is not None and config.get("caBundle") != encoded:
             path = "/spec/conversion/webhook/clientConfig/caBundle"
             add = {"op": "add", "path": path, "value": encoded}
             await client.json_patch(Definition, "", name, [add])

@@ -246,7 +246,7 @@ async def stored(client) -> dict[str, bytes]:
 async def bundles(client) -> set[str]:
     name = "jobset-mutating-webhook-configuration"
     configuration = await client.get(MutatingConfiguration, "", name)
-    return {webhook.client_config.ca_bundle or "" for webhook in configuration.webhooks}
+    return {one["clientConfig"].get("caBundle", "") for one in configuration["webhooks"]}
 
 
 async def test_all_webhooks_trust_the_authority_of_the_secret(shared_client):

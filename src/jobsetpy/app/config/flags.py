@@ -13,7 +13,7 @@ import attrs
 
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config.settings import SETTINGS, Command, Configuration
-from jobsetpy.app.config.value_types import BOOLEAN, argument, boolean, shown
+from jobsetpy.app.config.value_types import BOOLEAN, argument, shown
 from jobsetpy.observability.logging import Format
 
 _ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def _add_gates_and_zap(parser: argparse.ArgumentParser) -> None:
-    from jobsetpy.reconcilers.rules.features import gate_names
+    from jobsetpy.reconcilers.rules.features import gate_names, parse_gates
 
     gates = ",".join(f"{name}=true|false" for name in gate_names())
     parser.add_argument(
@@ -63,25 +63,6 @@ def with_double_dashes(arguments: list[str]) -> list[str]:
         f"-{each}" if len(each) > 2 and each[0] == "-" and each[1].isalpha() else each
         for each in arguments
     ]
-
-
-def parse_gates(text: str) -> dict[str, bool]:
-    """``A=true,B=false`` as a map.
-
-    Raises:
-        ValueError: another form, an unknown gate, or a locked one.
-    """
-    from jobsetpy.reconcilers.rules.features import gate_problems
-
-    gates: dict[str, bool] = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise ValueError(f"{part!r} is not NAME=true or NAME=false")
-        gates[name.strip()] = boolean(value.strip())
-    if problems := gate_problems(gates):
-        raise ValueError("; ".join(problems))
-    return gates
 
 
 def read(options: argparse.Namespace, command: Command) -> Configuration:

@@ -17,6 +17,8 @@ ALL_ALPHA: Final = "AllAlpha"
 _WITHOUT_EFFECT: Final = frozenset({"AllBeta", "JobSetGangOfGangs"})
 _LOCKED: Final = {"TLSOptions": True}
 """Gates that accept only this value."""
+_WORDS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+"""Values of gates in flags, as Go's flags have them."""
 
 
 def _gate(name: str) -> Any:
@@ -80,3 +82,21 @@ def gate_problems(gates: Mapping[str, bool]) -> list[str]:
         elif _LOCKED.get(name, value) != value:
             problems.append(f"cannot set feature gate {name} to {value}, it is locked")
     return problems
+
+
+def parse_gates(text: str) -> dict[str, bool]:
+    """``A=true,B=false`` as a map.
+
+    Raises:
+        ValueError: another form, an unknown gate, or a locked one.
+    """
+    gates: dict[str, bool] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = part.partition("=")
+        on = _WORDS.get(value.strip().lower())
+        if on is None:
+            raise ValueError(f"{part!r} is not NAME=true or NAME=false")
+        gates[name.strip()] = on
+    if problems := gate_problems(gates):
+        raise ValueError("; ".join(problems))
+    return gates

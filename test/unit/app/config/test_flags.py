@@ -12,7 +12,7 @@ from jobsetpy.app.config import flags as f
 from jobsetpy.app.config.settings import MANAGER, Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.features import Features, parse_gates
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.testing import RecordingClient, World
 from support.commands import run
@@ -82,7 +82,7 @@ def test_feature_gates_of_flag_and_file_are_merged(read):
 def test_bad_feature_gates(text):
     """Unknown gates, locked gates and invalid forms are refused."""
     with pytest.raises(ValueError):
-        f.parse_gates(text)
+        parse_gates(text)
 
 
 @pytest.mark.parametrize(
