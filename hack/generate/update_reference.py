@@ -40,6 +40,7 @@ FIRST: Final = "0.2.0"
 _LISTS: Final[Mapping[str, str]] = {"atomic": "applied as a whole", "set": "each value once"}
 
 Schema = Mapping[str, Any]
+EMPTY: Final[Schema] = {"properties": {}}
 
 
 def page_text() -> str:
@@ -81,8 +82,14 @@ def _embedded(cls: type, path: str) -> Iterator[tuple[str, str]]:
                 yield from _embedded(inner, at)
 
 
-def _object(path: str, of: Schema, level: int, embedded: Mapping[str, str]) -> Iterator[str]:
-    """Heading and table of an object and of each object below it."""
+def _object(
+    path: str, of: Schema, level: int, embedded: Mapping[str, str], above: Schema = EMPTY
+) -> Iterator[str]:
+    """Heading and table of an object and of each object below it.
+
+    Args:
+        above: the object that has this one as a field; equal fields refer to it.
+    """
     yield from ("", f"{'#' * min(level, 4)} {path}")
     if level == 2 and of.get("description"):
         yield from ("", of["description"])
@@ -105,13 +112,15 @@ def _object(path: str, of: Schema, level: int, embedded: Mapping[str, str]) -> I
         elif name in required:
             kind += ", required"
         text = _cell(field.get("description", ""))
+        if above["properties"].get(name) == field:
+            text = f"As in `{path.rpartition('.')[0]}`."
         # Users write no status: there only the values matter, not the limits.
         limits = (each for each in _valid(field) if path.startswith("spec") or "one of" in each)
         if valid := _cell("; ".join(limits)):
             text += f"<br>*Valid:* {valid}."
         yield f"| {link} | *{kind}*: {text} |"
     for at, inner in below:
-        yield from _object(at, inner, level + 1, embedded)
+        yield from _object(at, inner, level + 1, embedded, of)
 
 
 def _inner(field: Schema) -> Schema:
