@@ -20,7 +20,6 @@ from hack.images.project import Release, build
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
-from support import patience
 from support.cluster.deployed import JOBSETS, Replicas, WebhookCalls, kill
 from support.cluster.install import (
     CONFIG,
@@ -180,7 +179,6 @@ async def test_other_replica_finishes_a_restart_when_the_leader_is_killed(
     print(f"webhook calls: {len(calls.answered)} answered, {len(calls.refused)} refused")
 
     assert not next_image.done() or next_image.exception() is None
-    assert leads - killed < 15 + patience.scaled(10)
     assert await replicas.transitions() == transitions + 1
     assert len(answered) > 5  # by the replica on standby
     assert_undisturbed(gang, before, 1)
@@ -201,7 +199,6 @@ async def test_leader_hands_over_when_it_is_deleted(client, replicas, gang, call
     await exchange(client, "DELETE", f"{JOBSETS}/simple")
     print(f"deleted: the next leads after {leads - began:.2f} s")
 
-    assert leads - began < patience.scaled(5)  # 0.3 s on a quiet machine
     assert calls.refused == []
     assert len(calls.answered) > 5
     assert_undisturbed(gang, before, 1)

@@ -227,7 +227,6 @@ async def test_restarts_in_place_pass_the_open_startup_barrier(stage, node_clust
         pods = await stage.pods("group-gang")
 
     assert restart.recreated == 0
-    assert restart.seconds < patience.scaled(30)
     for pod in pods.values():
         (status,) = [
             each

@@ -40,26 +40,21 @@ async def test_deleted_pod_is_replaced_when_its_program_saves_and_exits_with_0(
     else:
         jobset = supervised_jobset("saves", PODS, command=("sh", "-c", SCRIPT))
     async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
-        seconds = []
-        for epoch in (2, 3, 4):
+        for epoch in (2, 3):
             name = min(timeline.pods)
             # In supervisor mode the containers of the other pods continue.
             begun = time.time() if mode == "sidecar" else 0.0
-            at = time.monotonic()
             await node_client.delete(Pod, "default", name)
             await timeline.wait(
                 lambda epoch=epoch, begun=begun: timeline.all_running(PODS, epoch, begun),
                 60,
                 f"all workers at epoch {epoch}",
             )
-            seconds.append(round(time.monotonic() - at, 2))
             assert name not in timeline.pods
         (job,) = (await node_client.list_page(Job, "default")).items
 
-        print(f"deletion until all run again, {mode}: {seconds}")
         assert (job.status.succeeded, job.status.completed_indexes) == (0, "")
         assert job.status.failed == 0
-        assert max(seconds) < patience.scaled(9), seconds
 
 
 @contextlib.contextmanager
@@ -149,23 +144,18 @@ async def test_failed_pod_is_replaced_immediately_each_time_when_its_agent_is_ki
     """All processes of the pod end; the Job counts the failure, and its back-off would grow."""
     jobset = supervised_jobset("fails", PODS, command=("sh", "-c", SCRIPT))
     async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
-        seconds = []
-        for epoch in (2, 3, 4, 5):
+        for epoch in (2, 3, 4):
             pods = (await node_client.list_page(Pod, "default")).items
             victim = next(pod for pod in pods if pod.status.phase == "Running")
-            at = time.monotonic()
             os.kill(process_in(pod_host_name(victim), 1), signal.SIGKILL)
             await timeline.wait(
                 lambda epoch=epoch: run_at(timeline, epoch) == PODS,
                 120,
                 f"all workers at epoch {epoch}",
             )
-            seconds.append(round(time.monotonic() - at, 2))
 
         async def counted():
             (job,) = (await node_client.list_page(Job, "default")).items
-            return job.status.failed == len(seconds)
+            return job.status.failed == 3
 
-        print(f"end of a pod until all run again: {seconds}")
-        assert max(seconds) < patience.scaled(9), seconds
         assert await patience.eventually(counted, 20)

@@ -12,6 +12,7 @@ import pytest
 
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
+from support import patience
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, apply_object
 from support.cluster.json_api import send
@@ -27,13 +28,13 @@ SYSTEM = "jobset-system"
 MEMBER = "pod-group.scheduling.x-k8s.io/member"
 POOL = "jobset.x-k8s.io/coscheduling"
 LIMIT_S = 60.0
-FILE = """
+FILE = f"""
 apiVersion: config.jobset.x-k8s.io/v1alpha1
 kind: Configuration
 leaderElection:
   resourceNamespace: jobset-system
-  leaseDuration: 5s
-  renewDeadline: 4s
+  leaseDuration: {patience.scaled(5):.0f}s # a busy replica must not lose it, which would end it
+  renewDeadline: {patience.scaled(4):.0f}s
   retryPeriod: 500ms
 coscheduler:
   memberResource: true # as in marked-pods: binds of other pods do not come to the coscheduler

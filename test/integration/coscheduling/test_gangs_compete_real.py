@@ -1,11 +1,9 @@
 """Gangs that compete for capacity, with the real kube-scheduler and the coscheduler next to it."""
 
 import asyncio
-import time
 
 import pytest
 
-from support import patience
 from support.coscheduling.gangs import create_all, pod_body
 from support.coscheduling.gangs_kit import LIMIT_S
 
@@ -43,14 +41,11 @@ async def test_ten_gangs_are_bound_next_to_regular_pods(gangs):
     groups = [f"g{at}" for at in range(10)]
     async with gangs() as rig:
         await rig.node("n", 14)
-        waits = []
 
         async def regular(at):
-            began = time.monotonic()
             name = f"r-{at}"
             await create_all(rig.client, [pod_body(name, group="r", cpu="10m")])
             await rig.binds.wait(lambda: name in rig.binds.bound, LIMIT_S)
-            waits.append(time.monotonic() - began)
 
         await rig.create(*(rig.bodies(group, 6) for group in groups))
         left = list(groups)
@@ -63,9 +58,6 @@ async def test_ten_gangs_are_bound_next_to_regular_pods(gangs):
             await rig.delete(done)
         assert left == []
         assert rig.in_part() == set()
-        assert rig.longest_partial < patience.scaled(10)
-        assert len(waits) == len(groups)
-        assert max(waits) < patience.scaled(20)
 
 
 async def test_gang_is_bound_immediately_when_capacity_is_added(gangs):

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import functools
 import re
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -124,11 +123,9 @@ async def test_group_restarts_until_its_budget_is_spent(group, client, namespace
     """
     async with group(max_restarts=3) as (one, _):
         names = await one.pods(4)
-        # A worker fails: noticed immediately, with its own exit code.
-        began = time.monotonic()
+        # A worker fails, with its own exit code.
         await one.show(names[0], ended(7), restarts=1)
         await one.epochs(1, 1)
-        assert time.monotonic() - began < patience.scaled(2.0)
         status, reason, message = (await conditions(one))["RestartingInPlace"]
         assert (status, reason) == ("True", keys.CONTAINER_FAILED_REASON)
         assert f"pod {names[0]!r}, container 'worker' exited with 7 (Error)" in message

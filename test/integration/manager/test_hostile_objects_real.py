@@ -1,7 +1,6 @@
 """An expensive JobSet that has passed admission, next to an ordinary one of another namespace."""
 
 import asyncio
-import time
 import uuid
 
 import pytest
@@ -45,7 +44,6 @@ async def test_job_is_created_in_time_when_a_jobset_of_another_namespace_is_expe
     try:
         # The manager is ready before it leads.
         (lease,) = await patience.eventually(leases, 20, poll_s=0.05)
-        began = time.monotonic()
         ordinary = jobset_json(replicated_job("w"))
         await client.create(JobSet, other, manifest(ordinary, other, "ordinary"))
 
@@ -53,7 +51,6 @@ async def test_job_is_created_in_time_when_a_jobset_of_another_namespace_is_expe
             return (await client.list_page(Job, where)).items
 
         await patience.eventually(lambda: jobs(other), 5, poll_s=0.05)
-        assert time.monotonic() - began < patience.scaled(5)
         await patience.eventually(lambda: jobs(namespace), 5, poll_s=0.05)
         await asyncio.sleep(12)
 

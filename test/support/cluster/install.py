@@ -149,13 +149,14 @@ async def install_manager(
         folder: ``default``, or ``without-webhooks``.
         arguments: further flags of the manager.
     """
-    objects = rendered(folder, image=image)
+    definition = "CustomResourceDefinition"
+    objects = [each for each in rendered(folder, image=image) if each["kind"] != definition]
     for item in objects:
         if item["kind"] == "Deployment":
             (container,) = item["spec"]["template"]["spec"]["containers"]
             container["args"] += arguments
+    await install_crd(client)
     await apply_all(client, objects)
-    await jobsets_served(client)
 
 
 async def apply_all(client: Client, documents: Iterable[dict[str, Any]]) -> None:

@@ -128,7 +128,6 @@ class Binds:
         self.group: dict[str, str] = {}
         self.ever = 0
         self.news = patience.News()
-        self.checks: list[Callable[[], None]] = []
 
     @contextlib.asynccontextmanager
     async def watching(self, client: Client) -> AsyncIterator[Binds]:
@@ -149,8 +148,6 @@ class Binds:
                 self.bound[name] = now
                 self.nodes[name] = pod.spec.node_name
                 self.ever += 1
-        for check in self.checks:
-            check()
         self.news.set()
 
     def of(self, group: str) -> list[float]:

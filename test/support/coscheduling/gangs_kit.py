@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 
 from jobsetpy.api.core import Node
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError
@@ -27,8 +26,6 @@ class Gangs:
         self.binds = Binds()
         self.minimum = {}
         self.last = {}
-        self.longest_partial = 0.0
-        self._partial = {}
         self._nodes = []
         self.process = CoschedulerProcess(
             cluster.kubeconfig, log, site, *arguments, metrics=True, **given
@@ -38,7 +35,6 @@ class Gangs:
     async def running(self, *, start=True):
         """Run the coscheduler and follow pods."""
         async with self.binds.watching(self.client):
-            self.binds.checks.append(self._look)
             try:
                 if start:
                     await self.process.start()
@@ -138,15 +134,6 @@ class Gangs:
         """Return gangs that are bound in part."""
         counts = {group: self.binds.counts(group)[0] for group in self.minimum}
         return {group for group, count in counts.items() if 0 < count < self.minimum[group]}
-
-    def _look(self):
-        now = time.monotonic()
-        partial = self.in_part()
-        for group in partial:
-            began = self._partial.setdefault(group, now)
-            self.longest_partial = max(self.longest_partial, now - began)
-        for group in set(self._partial) - partial:
-            del self._partial[group]
 
     async def nothing_changes(self, seconds):
         """Let some time pass; check that the same pods exist afterwards, and the same are bound."""
