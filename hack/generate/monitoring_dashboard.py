@@ -123,6 +123,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [
                     (f"max(jobset_in_place_restarts_stalled{{{JOB}}})", "stalled"),
                     (f"max(jobset_in_place_restart_missing_pods{{{JOB}}})", "pods waited for"),
+                    (f"max(jobset_in_place_restart_missing_seats{{{JOB}}})", "pods done without"),
                 ],
             ),
         ),
