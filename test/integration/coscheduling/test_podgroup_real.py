@@ -63,6 +63,7 @@ ROOM = 4
 DONE = keys.COSCHEDULING_COMPLETED_CONDITION
 NOT_SERVED = keys.COSCHEDULING_NOT_SERVED_CONDITION
 SYSTEM = "jobset-system"
+VICTIM = f"{keys.JOBSET_NAME}=victim"
 
 
 class Site:
@@ -425,6 +426,11 @@ async def test_gang_is_preempted_as_its_disruption_mode_says(site, mode):
         await site.create("winner", pods=2, pod={"priorityClassName": f"{mode}-high"}, **fields)
         await site.has_bound("winner", 2, 2)
         await site.has_bound("victim", 0 if mode == "all" else 2, ROOM)
+        (group,) = (
+            await site.client.list_page(API.pod_group, "default", label_selector=VICTIM)
+        ).items
+        # Kubernetes 1.37 defines DisruptionTarget for groups, and its scheduler sets it on pods only.
+        assert [each.type for each in group.status.conditions] == ["PodGroupInitiallyScheduled"]
         await site.delete("winner")
         await site.has_bound("victim", ROOM, ROOM)
         await site.delete("victim")

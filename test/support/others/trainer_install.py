@@ -1,4 +1,4 @@
-"""Kubeflow Trainer, installed by its module's own kustomizations, with our JobSets.
+"""Kubeflow Trainer, installed by its module's own Helm chart, with our JobSets.
 
 Its controller's program is in an image built here. Frameworks are left out: each image of a runtime
 is replaced by one of the same name with a shell, and with the programs that the runtime starts.
@@ -16,16 +16,19 @@ from typing import Any, Final
 import yaml
 
 from hack.cluster import _build, _state
+from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Shown
 from hack.images.archive import Image, Layer
 from hack.images.basic import shell_image
 from support import patience
+from support.cluster.chart_kit import LOADER, Helm
 from support.cluster.install import ROOT
 from support.cluster.kubectl import Kubectl
 from support.others.client_images import client_reference
 
 NAMESPACE: Final = "kubeflow-system"
-DEPLOYMENT: Final = "kubeflow-trainer-controller-manager"
+RELEASE: Final = "kubeflow-trainer"
+DEPLOYMENT: Final = f"{RELEASE}-controller-manager"
 RUNTIMES: Final = ("torch", "jax", "xgboost", "deepspeed", "mlx")
 SSH_PORT: Final = 2222
 SSH_SERVER: Final = f"#!/bin/sh\nexec nc -ll -p {SSH_PORT} -e true\n"
@@ -33,13 +36,13 @@ SSH_SERVER: Final = f"#!/bin/sh\nexec nc -ll -p {SSH_PORT} -e true\n"
 
 
 def _module() -> Path:
-    return _build.module_folder("trainer", _state.cache_dir(), Shown()) / "manifests"
+    return _build.module_folder("trainer", _state.cache_dir(), Shown())
 
 
 @functools.cache
 def runtimes() -> dict[str, dict[str, Any]]:
     """Return the module's ClusterTrainingRuntimes, by framework."""
-    folder = _module() / "base" / "runtimes"
+    folder = _module() / "manifests" / "base" / "runtimes"
     paths = [folder / f"{name}_distributed.yaml" for name in RUNTIMES]
     return dict(zip(RUNTIMES, (yaml.safe_load(path.read_text()) for path in paths), strict=True))
 
@@ -76,30 +79,40 @@ def _stand_in(name: str) -> Path:
     return archive
 
 
-def trainer_manifests(kubectl: Kubectl) -> list[dict[str, Any]]:
-    """Return the objects of its installation, without the JobSet controller that it includes."""
+def trainer_objects() -> list[dict[str, Any]]:
+    """Return the objects of its Helm chart, without the JobSet controller that it includes.
+
+    Charts in a registry, on which it depends, are replaced by ones with an object of their name.
+    """
     with tempfile.TemporaryDirectory() as place:
-        copied = Path(place) / "manifests"
-        shutil.copytree(_module(), copied, copy_function=shutil.copyfile)
-        for folder in (copied, *copied.rglob("*/")):
+        chart = Path(place) / "chart"
+        shutil.copytree(_module() / "charts" / RELEASE, chart, copy_function=shutil.copyfile)
+        for folder in (chart, *chart.rglob("*/")):
             folder.chmod(0o700)
-        path = copied / "overlays" / "manager" / "kustomization.yaml"
-        kustomization = yaml.safe_load(path.read_text())
-        kustomization["resources"].remove("../../third-party/jobset")
-        path.write_text(yaml.safe_dump(kustomization))
-        found = kubectl.rendered(path.parent)
+        for each in yaml.safe_load((chart / "Chart.yaml").read_text())["dependencies"]:
+            part = chart / "charts" / each["name"]
+            (part / "templates").mkdir(parents=True)
+            head = {"apiVersion": "v2", "name": each["name"], "version": each["version"]}
+            (part / "Chart.yaml").write_text(yaml.safe_dump(head))
+            stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each["name"]}}
+            (part / "templates" / "stand_in.yaml").write_text(yaml.safe_dump(stand_in))
+        helm = Helm(Binaries.find(["helm"], Shown())["helm"], Path(place))
+        words = ("-n", NAMESPACE, "--set", "jobset.install=false")
+        text = helm.ok("template", RELEASE, str(chart), *words)
+    found = [each for each in yaml.load_all(text, LOADER) if each]
     for each in found:
+        assert each["metadata"]["name"] not in {"jobset", "lws"}
         if each["kind"] == "Deployment":
             (container,) = each["spec"]["template"]["spec"]["containers"]
             container["image"] = client_reference("trainer")
-            container["imagePullPolicy"] = "IfNotPresent"
             container["readinessProbe"] |= {"initialDelaySeconds": 0, "periodSeconds": 1}
     return found
 
 
 def install_trainer(kubectl: Kubectl) -> None:
     """Install Trainer and its runtimes, and wait until it is ready."""
-    documents = trainer_manifests(kubectl)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    documents = [namespace, *trainer_objects()]
     limit = f"--timeout={patience.scaled(100):.0f}s"
     # First: without them its controller ends, and restarts with growing back-off.
     kubectl.apply([each for each in documents if each["kind"] == "CustomResourceDefinition"])
