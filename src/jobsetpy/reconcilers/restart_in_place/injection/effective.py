@@ -100,7 +100,9 @@ def expand(word: object, spec: Json, notes: Json) -> dict[str, str]:
         keys.PROGRESS_PATTERN_ANNOTATION: "auto",
     }
     jobs = [job for _, job in objects(spec, "replicatedJobs")]
-    if all(_is_python(job, notes) for job in jobs if not runs_agent(pod_spec(job))):
+    without_agent = [job for job in jobs if not runs_agent(pod_spec(job))]
+    # No job is left in a restored JobSet: its manifest has the agents that admission had added.
+    if without_agent and all(_is_python(job, notes) for job in without_agent):
         found[keys.IN_PLACE_PRELOAD_ANNOTATION] = "auto"
     if any(any(spares_in(job, notes)) for job in jobs) and _has_ring(spec):
         found[keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"

@@ -51,6 +51,8 @@ def fast(**changes):
 
 
 SHELL = job(containers=[{**WORKER, "command": ["bash", "run.sh"]}])
+# As a backup of a JobSet has it, which the webhook has given an agent.
+RESTORED = job(containers=[{**WORKER, "command": ["/jobset-agent/supervise", "bash", "run.sh"]}])
 TWO = [{**WORKER, "name": "worker"}, {**WORKER, "name": "logs", "command": ["tail"]}]
 
 
@@ -59,6 +61,7 @@ TWO = [{**WORKER, "name": "worker"}, {**WORKER, "name": "logs", "command": ["tai
     [
         (plain(in_place_restart="fast"), fast()),
         (plain(SHELL, in_place_restart="fast"), fast(preload=None)),
+        (plain(RESTORED, in_place_restart="fast"), fast(preload=None)),
         (
             plain(job(containers=[{**WORKER, "tty": True}]), in_place_restart="fast"),
             fast(**{"progress-pattern": None}),
