@@ -1,6 +1,7 @@
 """Restarts in place with random schedules: workers never run at different epochs.
 
-``JOBSETPY_SCHEDULES=20000`` tries that number instead of some hundreds.
+They reach what the exhaustive search does not: several Jobs, agents that report attempts, and the real handlers
+and ledger over many restarts. ``JOBSETPY_SCHEDULES=20000`` tries that number instead of some hundreds.
 """
 
 import copy
@@ -15,12 +16,10 @@ from jobsetpy.agent.protocol.barrier import Barrier
 from jobsetpy.reconcilers.rules.conditions import finished
 from support.restarts.epoch_world import World
 
-SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
+SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "300"))
 SHAPES = [
     ("sidecar", 2, 2),
-    ("sidecar", 1, 3),
     ("supervisor", 2, 2),
-    ("supervisor", 1, 3),
     ("attempts", 2, 2),
 ]
 
@@ -59,7 +58,7 @@ def without_success(world):
     return [move for move in world.faults() if "SUCCEEDS" not in move[0]]
 
 
-@settings(max_examples=SCHEDULES // 20)
+@settings(max_examples=SCHEDULES // 10)
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
 def test_jobset_fails_when_its_small_budget_is_spent(seed, mode):
     """With one restart allowed it fails after many failures, and stays failed."""

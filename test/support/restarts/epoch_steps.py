@@ -18,9 +18,9 @@ import json
 from collections import Counter
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from attrs import evolve
 
@@ -33,7 +33,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers.execution.caches import POD_INDEXES
+from jobsetpy.reconcilers.execution.caches import POD_INDEXES, SharedCaches
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark, kind_of
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
@@ -195,7 +195,9 @@ def caches_of(client: Any, clock: Clock, **stores: Any) -> Any:
     stores.setdefault("nodes", store_writer_of(LabelledNode).store)
     informers = {name: SimpleNamespace(store=store) for name, store in stores.items()}
     manager = SimpleNamespace(client=client, clock=clock)
-    return SimpleNamespace(manager=manager, events=RecordedEvents(), **informers)
+    caches = SimpleNamespace(manager=manager, events=RecordedEvents(), definition=None, **informers)
+    caches.status_writer = partial(SharedCaches.status_writer, cast("Any", caches))
+    return caches
 
 
 class _Server:
