@@ -210,7 +210,7 @@ for step in range(1, 100000):
 
 
 async def test_lines_are_matched_again_when_a_flood_is_over(pod: Pod) -> None:
-    """What is dropped meanwhile is the flood's: the first steps after it are seen."""
+    """Output that is dropped meanwhile is of the flood: the steps after it are seen."""
     pod.environ |= {"PROGRESS_PATTERN": "step=([0-9]+)"}
     first = ["sh", "-c", 'exec "$@" >/dev/null', "_"]
     async with pod.run(sys.executable, "-c", FLOOD, first=first) as agent:
