@@ -16,7 +16,6 @@ from jobsetpy.api import keys
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._publication import Publisher
 from jobsetpy.coscheduler._settings import (
-    BACKLOG,
     CONCURRENT_WRITES,
     GRACE_S,
     MAX_HELD,
@@ -57,7 +56,7 @@ class Coscheduler(Runnable):
         self._pods = manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME)
         self._nodes = manager.informer(NodeSlice)
         self._events = manager.recorder("jobset-coscheduler")
-        self._max_held = check(MAX_HELD, CONCURRENT_WRITES, BACKLOG)
+        self._max_held = check(MAX_HELD, CONCURRENT_WRITES)
         metrics.held_limit(self._max_held)
         self.engine: Engine | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
@@ -20,7 +20,7 @@ COLUMNS: Final = (
 )
 FULL: Final = 10
 """Number of restarts in a full history: what was before them is not known."""
-_FIRST: Final = re.compile(r"([0-9]{1,19}) ([0-9.]{1,12})")
+_PACE: Final = re.compile(r"([0-9]{1,19}) ([0-9.]{1,12})")
 
 Json = Mapping[str, Any]
 
@@ -72,10 +72,10 @@ def entry(jobset: Json, notes: Sequence[Json], now: datetime) -> dict[str, Any]:
         now: the present time.
     """
     found, status = describe(jobset, (), ()), jobset.get("status") or {}
-    history = status.get("restartHistory") or ()
     if found["state"] in IDLE:  # a pace is left over of a worker that has ended
         notes = [{key: each[key] for key in each if key != keys.PACE_ANNOTATION} for each in notes]
-    texts = [text for each in notes for text in (_progress(each), _pace(each)[0])]
+    paces = [_pace(each) for each in notes]
+    texts = [*map(_progress, notes), *(step for step, _ in paces)]
     steps = [int(text) for text in texts if text.isdecimal()]
     highest = (status.get("inPlaceRestart") or {}).get("highestStep")
     counts = found["restarts"]
@@ -83,7 +83,7 @@ def entry(jobset: Json, notes: Sequence[Json], now: datetime) -> dict[str, Any]:
         **{key: found[key] for key in ("namespace", "name", "state", "created")},
         "epoch": found.get("epoch", {}).get("synced"),
         "step": max([*steps, *([] if highest is None else [highest])], default=None),
-        "stepsPerSecond": max((_rate(history, each) for each in notes), default=0.0) or None,
+        "stepsPerSecond": max((float(rate) for _, rate in paces if rate), default=0.0) or None,
         "restarts": counts["inPlace"] + counts["notCounted"] + counts["all"] + counts["single"],
         "running": running_share(jobset, now),
     }
@@ -109,26 +109,9 @@ def running_share(jobset: Json, now: datetime) -> float | None:
     return max(0.0, 1 - down / (now - since).total_seconds())
 
 
-def _rate(history: Sequence[Json], notes: Json) -> float:
-    """Return steps per second now, or of the run before the last restart, as its pod reported."""
-    if live := _pace(notes)[1]:
-        return float(live)
-    first = _FIRST.fullmatch(str(notes.get(keys.FIRST_PROGRESS_ANNOTATION) or ""))
-    last = _progress(notes)
-    if first is None or not last.isdecimal() or len(history) < 2:
-        return 0.0
-    before, latest = history[len(history) - 2 :]
-    began, length = output.parse_time(before.get("beganAt")), timeline.total(before)
-    ended = output.parse_time(latest.get("beganAt"))
-    if began is None or ended is None or length is None:
-        return 0.0
-    ran = (ended - began - timedelta(milliseconds=length)).total_seconds() - float(first[2])
-    return max(0.0, (int(last) - int(first[1])) / ran) if ran > 0 else 0.0
-
-
 def _pace(notes: Json) -> tuple[str, str]:
     """Return the step and the steps per second of the last minute; "" if they are not known."""
-    found = _FIRST.fullmatch(str(notes.get(keys.PACE_ANNOTATION) or ""))
+    found = _PACE.fullmatch(str(notes.get(keys.PACE_ANNOTATION) or ""))
     return (found[1], found[2]) if found else ("", "")
 
 

@@ -174,18 +174,6 @@ class JobSetBuilder(Builder):
             policy["rules"] = [dict(rule) for rule in rules]
         return self
 
-    def failure_rule(
-        self, name: str, action: str, *, reasons: Sequence[str] = (), targets: Sequence[str] = ()
-    ) -> Self:
-        """Add a rule to the failure policy."""
-        rule: Json = {"name": name, "action": action}
-        if reasons:
-            rule["onJobFailureReasons"] = list(reasons)
-        if targets:
-            rule["targetReplicatedJobs"] = list(targets)
-        self._spec.setdefault("failurePolicy", {}).setdefault("rules", []).append(rule)
-        return self
-
     def success_policy(self, operator: str, *targets: str) -> Self:
         """Set the success policy."""
         self._spec["successPolicy"] = {"operator": operator}
@@ -196,22 +184,6 @@ class JobSetBuilder(Builder):
     def startup_policy(self, order: str) -> Self:
         """Set the startup policy: ``AnyOrder`` or ``InOrder``."""
         self._spec["startupPolicy"] = {"startupPolicyOrder": order}
-        return self
-
-    def network(self, *, dns_hostnames: bool = True, subdomain: str = "") -> Self:
-        """Set whether pods have stable DNS names, and their subdomain."""
-        self._spec["network"] = {"enableDNSHostnames": dns_hostnames}
-        if subdomain:
-            self._spec["network"]["subdomain"] = subdomain
-        return self
-
-    def coordinator(self, replicated_job: str, *, job_index: int = 0, pod_index: int = 0) -> Self:
-        """Set the coordinator."""
-        self._spec["coordinator"] = {
-            "replicatedJob": replicated_job,
-            "jobIndex": job_index,
-            "podIndex": pod_index,
-        }
         return self
 
     def suspend(self, *, on: bool = True) -> Self:

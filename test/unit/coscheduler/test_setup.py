@@ -247,7 +247,7 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_limit():
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
         with structlog.testing.capture_logs() as lines:
-            number = _open_files.check(10**9, 32, 1)
+            number = _open_files.check(10**9, 32)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
         assert number == hard - _open_files.OTHERS - 32
         (line,) = lines

@@ -19,7 +19,6 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._settings import CONCURRENT_WRITES, MAX_HELD
-from jobsetpy.coscheduler.engine.arrivals import Arrivals
 from jobsetpy.coscheduler.engine.backlog import Backlog
 from jobsetpy.coscheduler.engine.nodes import Nodes, NodeSlice
 from jobsetpy.coscheduler.engine.pods import (
@@ -37,9 +36,6 @@ from jobsetpy.errors import JobSetPyError
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from jobsetpy.reconcilers.coscheduling.requests import positive
-
-_SHOWN_S: Final = 1.0
-"""Maximum wait in seconds until the watch shows the pod of a request, before it is read."""
 
 ENDING: Final = "this coscheduler is ending: ask again"
 _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
@@ -87,7 +83,6 @@ class Engine:
         self._held_on: dict[str, set[int]] = {}
         self._bound_on: dict[str, set[str]] = {}
         self._releasing: set[int] = set()
-        self._arrivals = Arrivals()
         self._tickets = 0
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
         self._poked = asyncio.Event()
@@ -142,7 +137,6 @@ class Engine:
 
     def _seen(self, pod: GroupPod) -> None:
         seen = seen_pod(pod)
-        self._arrivals.seen(pod.metadata.uid)
         if seen is None:
             if pod.metadata.uid in self._pods:
                 self._forget(pod.metadata.uid)
@@ -195,8 +189,6 @@ class Engine:
             "" if the pod is bound, else the reason.
         """
         await self.knows.wait()
-        await self._expect(request.uid)
-        await self.nodes.expect(request.node, _SHOWN_S)
         for _ in range(2):
             problem = self._obstacle(request)
             if problem:
@@ -214,15 +206,6 @@ class Engine:
             # An ordinary pod is not held.
             return await self._bind(request) if self._ordinary_pods else _NO_GROUP
         return "the pod has ended"
-
-    async def _expect(self, uid: str) -> None:
-        """Wait a while for an unknown pod, if only pods of gangs are bound here.
-
-        The scheduler often sees a new pod, and has a node for it, before this process does. Reading
-        it immediately would add a request for many pods.
-        """
-        if not self._ordinary_pods and uid not in self._pods and not self._closed:
-            await self._arrivals.expect(uid, _SHOWN_S)
 
     def _obstacle(self, request: BindRequest) -> str:
         """Return why a request is refused immediately; "" if it is not."""

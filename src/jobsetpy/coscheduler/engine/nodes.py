@@ -13,7 +13,6 @@ from typing import ClassVar
 from jobsetpy.api._wire import wire
 from jobsetpy.api.core import LabelledMeta
 from jobsetpy.api.meta import ResourceInfo, resource
-from jobsetpy.coscheduler.engine.arrivals import Arrivals
 
 
 @wire
@@ -57,16 +56,10 @@ class Nodes:
         self.watched = False
         self._changed = changed
         self._known: dict[str, NodeSlice] = {}
-        self._arrivals = Arrivals()
 
     def __contains__(self, name: str) -> bool:
         """Return whether the node exists."""
         return not self.watched or name in self._known
-
-    async def expect(self, name: str, timeout_s: float) -> None:
-        """Wait for a node that the scheduler may have seen first."""
-        if name not in self:
-            await self._arrivals.expect(name, timeout_s)
 
     def see(self, old: NodeSlice | None, new: NodeSlice | None) -> None:
         """Handle a node before and after a change; ``None`` if it did not or does not exist."""
@@ -76,7 +69,6 @@ class Nodes:
         before = self._known.pop(name, None)
         if new is not None:
             self._known[name] = new
-            self._arrivals.seen(name)
         if _admission(before) != _admission(new):
             self._changed(name)
 

@@ -6,15 +6,12 @@ Each is a connection, hence an open file.
 from __future__ import annotations
 
 import resource
-from pathlib import Path
 from typing import Final
 
 from jobsetpy.observability.logging import get_logger
 
 OTHERS: Final = 200
 """Number of other open files: listeners, connections to the API server, probes, libraries."""
-
-_SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 
 
 def raise_limit() -> int:
@@ -42,26 +39,15 @@ def holdable(wanted: int, limit: int, writers: int) -> int:
     return max(1, min(wanted, limit - OTHERS - writers))
 
 
-def check(wanted: int, writers: int, backlog: int) -> int:
+def check(wanted: int, writers: int) -> int:
     """Raise the limit, warn if it is too low, and return the maximum of held requests."""
-    log = get_logger("coscheduler")
     limit = raise_limit()
     number = holdable(wanted, limit, writers)
     if number < wanted:
-        log.warning(
+        get_logger("coscheduler").warning(
             "fewer binds can be held than configured: the limit on open files is too low",
             limit=limit,
             configured=wanted,
             held_at_most=number,
-        )
-    try:
-        allowed = int(_SOMAXCONN.read_text())
-    except (OSError, ValueError):
-        return number
-    if allowed < backlog:
-        log.warning(
-            "the kernel lets fewer connections wait than configured",
-            somaxconn=allowed,
-            configured=backlog,
         )
     return number

@@ -15,7 +15,6 @@ from jobsetpy.testing.apiserver._kinds import BUILTIN_LIST_KEYS, Json
 
 # Lists of a strategic merge patch that are merged item by item although they contain no maps.
 _PRIMITIVE_LISTS = frozenset({"finalizers"})
-_DELETE_FROM = "$deleteFromPrimitiveList/"
 _MERGE_KEYS = {name: keys[0] for name, keys in BUILTIN_LIST_KEYS.items()} | {
     "ownerReferences": "uid",
     "ports": "containerPort",
@@ -143,7 +142,7 @@ def _remove(document: Any, path: list[str]) -> None:
 
 
 def strategic_merge_patch(target: Any, patch: Any, *, field: str = "") -> Any:
-    """Merge by the lists' merge keys; supports ``$patch: delete|replace`` and primitive lists.
+    """Merge by the lists' merge keys; an item with ``$patch: delete`` is removed.
 
     Args:
         target: the current value.
@@ -158,20 +157,11 @@ def strategic_merge_patch(target: Any, patch: Any, *, field: str = "") -> Any:
 
 
 def _strategic_map(target: Any, patch: Mapping[str, Any]) -> Any:
-    directive = patch.get("$patch")
-    if directive == "replace":
-        return {name: copy.deepcopy(v) for name, v in patch.items() if name != "$patch"}
-    if directive == "delete":
-        return {}
     result = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
-        if name.startswith(_DELETE_FROM):
-            listed = name.removeprefix(_DELETE_FROM)
-            kept = [item for item in result.get(listed) or [] if item not in value]
-            result[listed] = kept
-        elif name.startswith("$"):
+        if name.startswith("$"):
             continue
-        elif value is None:
+        if value is None:
             result.pop(name, None)
         else:
             result[name] = strategic_merge_patch(result.get(name), value, field=name)
@@ -184,8 +174,6 @@ def _strategic_list(target: list[Any], patch: list[Any], field: str) -> list[Any
     key = _MERGE_KEYS.get(field)
     if key is None or not all(isinstance(item, Mapping) for item in patch):
         return copy.deepcopy(patch)
-    if any(item.get("$patch") == "replace" for item in patch):
-        return [copy.deepcopy(item) for item in patch if item.get("$patch") != "replace"]
     result, added = list(target), []
     for item in patch:
         at = next((i for i, old in enumerate(result) if old.get(key) == item.get(key)), None)

@@ -217,25 +217,6 @@ async def test_a_second_bind_request_is_refused_while_the_pod_is_being_bound():
         assert world.get("pods", "a")["spec"]["nodeName"] == "n"
 
 
-async def test_a_bind_waits_for_the_event_of_its_pod():
-    """The event will arrive, so nothing is read; only a pod without an event is read."""
-    world = World(clock=VirtualClock())
-    async with watching(world) as (engine, tasks):
-        for number in range(2):
-            uid = alone(world, "a")
-            # Requested before the loop runs again, so before the event has arrived.
-            request = BindRequest(namespace="default", name="a", uid=uid, node="n")
-            asking = [tasks.start(engine.bind(request), name=f"{each}") for each in range(2)]
-            answers = [await each for each in asking]
-            assert answers.count("") == 1, number
-            world.delete("pods", "a")
-            await asyncio.sleep(1)
-        assert world.requests.count("get", "pods") == 0
-        gone = BindRequest(namespace="default", name="gone", uid="x", node="n")
-        assert "gone" in await engine.bind(gone)
-        assert world.requests.count("get", "pods") == 1
-
-
 async def test_preemption_releases_reserved_capacity_without_deleting():
     """The waiting gang is refused instead."""
     rig = Rig(capacity=2)

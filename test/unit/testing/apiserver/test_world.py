@@ -129,11 +129,11 @@ def test_built_objects_are_valid():
         .annotations(note="n")
         .replicated_job("driver", group="lead")
         .replicated_job("worker", replicas=2, parallelism=4, depends_on={"driver": "Ready"})
-        .failure_policy(max_restarts=3, strategy="BlockingRecreate")
-        .failure_rule("oom", "RestartJobSet", reasons=["PodFailurePolicy"], targets=["worker"])
+        .failure_policy(
+            max_restarts=3, strategy="BlockingRecreate", rules=[{"action": "RestartJobSet"}]
+        )
         .success_policy("Any", "driver")
-        .network(subdomain="sub")
-        .coordinator("driver")
+        .spec(coordinator={"replicatedJob": "driver"})
         .ttl(60)
         .managed_by("example.com/other")
         .suspend()
@@ -148,7 +148,6 @@ def test_built_objects_are_valid():
     assert jobset.spec.failure_policy.max_restarts == 3
     assert jobset.spec.failure_policy.rules[0].action == "RestartJobSet"
     assert jobset.spec.success_policy.target_replicated_jobs == ("driver",)
-    assert jobset.spec.network.subdomain == "sub"
     assert jobset.spec.coordinator.replicated_job == "driver"
     assert (jobset.spec.suspend, jobset.spec.ttl_seconds_after_finished) == (True, 60)
     assert jobset.spec.managed_by == "example.com/other"
