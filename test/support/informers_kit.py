@@ -137,7 +137,6 @@ class InformerLog(NullObserver):
         stale: types of dropped events.
         bad: namespace and name of each object that could not be decoded.
         functions: function, class of the error, namespace and name of each failed function.
-        shards: for each list of a shard, True if the server left out objects of others.
     """
 
     def __init__(self) -> None:
@@ -150,7 +149,6 @@ class InformerLog(NullObserver):
         self.stale: list[str] = []
         self.bad: list[tuple[str, str]] = []
         self.functions: list[tuple[str, type[Exception], str, str]] = []
-        self.shards: list[bool] = []
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
         self.lists.append(count)

@@ -105,13 +105,9 @@ def election_settings(
     words = re.findall("[a-z0-9]+", target.lower())
     named = {"name": "-".join(words)} if words else {}
     try:
-        election = configuration.make(LeaderElectionSettings, namespace=namespace, **named)
+        return configuration.make(LeaderElectionSettings, namespace=namespace, **named)
     except ValueError as error:
         raise ConfigurationError([f"leaderElection: {error}"]) from None
-    if not (shard := configuration["--shard"]):
-        return election
-    # One leads for each shard, and shards do not wait for each other.
-    return attrs.evolve(election, name=f"{election.name}-shard-{shard.index}-of-{shard.count}")
 
 
 def shards(configuration: Configuration, *, elected: bool) -> Shards | None:

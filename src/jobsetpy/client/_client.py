@@ -136,7 +136,6 @@ class Client:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        shard_selector: str = "",
         limit: int = 0,
         continue_token: str = "",
         resource_version: str = "",
@@ -146,8 +145,7 @@ class Client:
         """Read one page of a list, of all namespaces if ``namespace`` is "".
 
         An object that does not fit the model is left out of ``Page.items`` and described in
-        ``Page.bad``. ``Page.shard_selector`` shows whether the server applied ``shard_selector``
-        (KEP-5866).
+        ``Page.bad``.
 
         Raises:
             ExpiredError: the continue token is too old: list again from the start.
@@ -156,7 +154,6 @@ class Client:
         query = _query(
             ("labelSelector", label_selector),
             ("fieldSelector", field_selector),
-            ("shardSelector", shard_selector),
             ("limit", str(limit) if limit else ""),
             ("continue", continue_token),
             ("resourceVersion", resource_version),
@@ -172,7 +169,7 @@ class Client:
         return await model.decode_page(answer.body)
 
     @asynccontextmanager
-    async def watch(  # noqa: PLR0913 - the query parameters of a watch
+    async def watch(
         self,
         cls: type[Any],
         namespace: str = "",
@@ -180,7 +177,6 @@ class Client:
         resource_version: str,
         label_selector: str = "",
         field_selector: str = "",
-        shard_selector: str = "",
         timeout_seconds: int,
         send_initial_events: bool = False,
         connect_timeout_s: float = 30.0,
@@ -196,7 +192,6 @@ class Client:
             resource_version: version after which the watch starts; "" for the present state.
             label_selector: label selector of the objects.
             field_selector: field selector of the objects.
-            shard_selector: shard of the objects (KEP-5866); servers without shards send all.
             timeout_seconds: time after which the server ends the watch.
             send_initial_events: begin with all present objects (KEP-3157, streaming lists).
             connect_timeout_s: deadline for opening it, including the wait for the rate limit.
@@ -215,7 +210,6 @@ class Client:
             ("resourceVersionMatch", "NotOlderThan" if send_initial_events else ""),
             ("labelSelector", label_selector),
             ("fieldSelector", field_selector),
-            ("shardSelector", shard_selector),
         )
         request = HttpRequest(
             method="GET",

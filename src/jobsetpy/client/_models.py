@@ -28,26 +28,20 @@ SLICE_BYTES: Final = 256 * 1024
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list.
 
-    ``continue_token`` is "" on the last page. ``shard_selector`` is the selector that the server
-    applied, "" if it sent all objects. ``bad`` contains a DecodeError for each object that does not
-    fit the model: it is left out of ``items``, so that one bad object does not block the others.
+    ``continue_token`` is "" on the last page. ``bad`` contains a DecodeError for each object that
+    does not fit the model: it is left out of ``items``, so that one bad object does not block the
+    others.
     """
 
     items: list[T]
     resource_version: str
     continue_token: str
     bad: list[DecodeError] = []
-    shard_selector: str = ""
-
-
-class _ShardInfo(msgspec.Struct, frozen=True):
-    selector: str = ""
 
 
 class _ListMeta(msgspec.Struct, frozen=True):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     continue_token: str = msgspec.field(name="continue", default="")
-    shard_info: _ShardInfo = msgspec.field(name="shardInfo", default=_ShardInfo())
 
 
 class _List(msgspec.Struct, Generic[T], frozen=True):
@@ -205,8 +199,7 @@ class Model(Generic[T]):
 
 
 def _page(meta: _ListMeta, items: list[T], bad: list[DecodeError]) -> Page[T]:
-    shard = meta.shard_info.selector
-    return Page(items, meta.resource_version, meta.continue_token, bad, shard)
+    return Page(items, meta.resource_version, meta.continue_token, bad)
 
 
 def _list_of(cls: type[Any]) -> Any:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jobsetpy.informers._observer import InformerObserver as InformerObserver
     from jobsetpy.informers._observer import NullObserver as NullObserver
     from jobsetpy.informers._options import WatchOptions as WatchOptions
-    from jobsetpy.informers._shard import Shard as Shard
     from jobsetpy.informers._store import Store as Store
     from jobsetpy.informers._store import StoreWriter as StoreWriter
     from jobsetpy.informers._tally import Tally as Tally
@@ -37,7 +36,6 @@ __getattr__, __dir__ = lazy(
         "_keyed_shard": ("Assignment", "KeyedShard"),
         "_observer": ("InformerObserver", "NullObserver"),
         "_options": ("WatchOptions",),
-        "_shard": ("Shard",),
         "_store": ("Store", "StoreWriter"),
         "_tally": ("Tally",),
     },

@@ -14,8 +14,8 @@ from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._informer import SharedInformer
+from jobsetpy.informers._keyed_shard import KeyedShard
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
-from jobsetpy.informers._shard import Share
 from jobsetpy.informers._tally import Tally
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def namespaced(cls: type[Any]) -> bool:
     return resource is None or resource.namespaced
 
 
-_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool, Share | None]
+_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool, KeyedShard | None]
 """Class, namespaces, label selector, field selector, ``optional``, shard."""
 
 
@@ -40,8 +40,6 @@ class InformerCache:
         client: sends all requests.
         options: options of every informer; each adds its scope.
         namespaces: default namespaces of informers of namespaced kinds; empty for all.
-        shard: default shard of informers of namespaced kinds that name no namespace; ``None`` for
-            everything.
     """
 
     def __init__(
@@ -50,10 +48,8 @@ class InformerCache:
         options: WatchOptions = DEFAULT_OPTIONS,
         *,
         namespaces: Iterable[str] = (),
-        shard: Share | None = None,
     ) -> None:
         self._client = client
-        self._shard = shard
         self._namespaces = tuple(sorted(set(namespaces)))
         self._options = options
         self._informers: dict[_Scope, SharedInformer[Any]] = {}
@@ -71,7 +67,7 @@ class InformerCache:
         namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
-        shard: Share | None = None,
+        shard: KeyedShard | None = None,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
@@ -96,7 +92,6 @@ class InformerCache:
         homes = tuple(sorted({*namespaces, *filter(None, [namespace])}))
         if not homes and namespaced(cls):
             homes = self._namespaces
-            shard = shard or self._shard
         scope = (cls, homes, label_selector, field_selector, optional, shard)
         informer: SharedInformer[T] | None = self._informers.get(scope)
         if informer is None:

@@ -45,6 +45,8 @@ def _decoder(model: type[Any] | None) -> msgspec.json.Decoder[Any] | None:
 class KeyedShard:
     """The objects whose key belongs to the assigned shard.
 
+    A key may change: an object that enters the shard is added, one that leaves is deleted.
+
     Args:
         assignment: the assigned shard; its index must be known when the informer starts.
         key: returns the sharding key of an object's metadata; objects with "" are in every shard.
@@ -55,14 +57,6 @@ class KeyedShard:
     assignment: Assignment
     key: Callable[[Any], str]
     peek: msgspec.json.Decoder[Any] | None = attrs.field(default=None, converter=_decoder)
-
-    moves = True
-    """A key may change: an object that enters the shard is added, one that leaves is deleted."""
-
-    @property
-    def selector(self) -> str:
-        """Always "": the API server cannot select by the key."""
-        return ""
 
     def holds(self, metadata: Any) -> bool:
         """Return whether an object is in the shard.

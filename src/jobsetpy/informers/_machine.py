@@ -44,8 +44,8 @@ Rules and their reasons:
   the last one are dropped, so a repeated history does not bring back deleted objects. If one is not
   a number, nothing is compared.
 * With a shard, events for objects of other shards advance the resourceVersion and are otherwise
-  dropped: a server without shards (KEP-5866), or without this kind of shard, sends everything. If
-  the sharding key may change, an object that leaves the shard is reported as deleted.
+  dropped: servers cannot select by its key. The key of an object may change: an object that leaves
+  the shard is reported as deleted.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -55,7 +55,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final, Generic, TypeAlias, TypeVar, assert_never
+from typing import Final, Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
@@ -84,7 +84,6 @@ from jobsetpy.informers._events import (
 from jobsetpy.informers._observer import EndReason
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reading import FrameReader, metadata_of
-from jobsetpy.informers._shard import Share
 
 T = TypeVar("T")
 
@@ -254,7 +253,6 @@ class WatchMachine(Generic[T]):
             events.extend(Listed(item) for item in items)
         else:
             events.extend(Listed(item) for item in items if shard.holds(metadata_of(item)))
-            bad = [problem for problem in bad if not _is_outside(shard, problem, known=False)]
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
@@ -380,8 +378,9 @@ class WatchMachine(Generic[T]):
                 self._probing = False
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
-        if shard is not None and (foreign is not None or _is_outside(shard, meta, known=known)):
-            if shard.moves and obj is not None:
+        # Of an object that does not fit the model only the identity is known, not the key.
+        if foreign is not None or (shard is not None and known and not shard.holds(meta)):
+            if obj is not None:
                 events.append(Deleted(obj, known))  # in case it was in this shard before
             return
         if obj is None:
@@ -558,11 +557,6 @@ class WatchMachine(Generic[T]):
         if stuck:
             self._stuck = 0
         return stuck
-
-
-def _is_outside(shard: Share, metadata: Any, *, known: bool) -> bool:
-    """Return whether an object is certainly not in a shard; ``known``: all its metadata is."""
-    return (known or not shard.moves) and not shard.holds(metadata)
 
 
 def _retry_after(error: JobSetPyError) -> float | None:

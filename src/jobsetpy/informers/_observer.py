@@ -22,9 +22,6 @@ class InformerObserver(Protocol):
     def on_list(self, kind: str, seconds: float, count: int) -> None:
         """A list of ``count`` objects completed, ``seconds`` after its first request."""
 
-    def on_shard(self, kind: str, *, by_server: bool) -> None:
-        """A list of a shard began; ``by_server``: the server left out objects of other shards."""
-
     def on_relist(self, kind: str, reason: str) -> None:
         """A list starts although one had completed or begun before; ``reason`` is a text."""
 
@@ -77,9 +74,6 @@ class NullObserver:
     __slots__ = ()
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
-        """Nothing."""
-
-    def on_shard(self, kind: str, *, by_server: bool) -> None:
         """Nothing."""
 
     def on_relist(self, kind: str, reason: str) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.informers._observer import InformerObserver, NullObserver
-from jobsetpy.informers._shard import Share
+
+if TYPE_CHECKING:  # the agent has no shards, and none of the libraries that they need
+    from jobsetpy.informers._keyed_shard import KeyedShard
 
 
 class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     label_selector: str = ""
     field_selector: str = ""
     optional: bool = False
-    shard: Share | None = None
+    shard: KeyedShard | None = None
     page_limit: int = 500
     streaming: bool = False
     idle_timeout_s: float = 45.0

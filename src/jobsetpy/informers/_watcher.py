@@ -88,7 +88,6 @@ class Watcher(Generic[T]):
         self._machine: WatchMachine[T] = WatchMachine(
             decode or decoder_of(cls).decode, kind=self.kind, options=options
         )
-        self._shard_selector = options.shard.selector if options.shard is not None else ""
         self.last_activity: float | None = None
         """Monotonic time of the last sign of life from the server; ``None`` before the first."""
         self._connect_s = options.connect_timeout_s
@@ -165,7 +164,6 @@ class Watcher(Generic[T]):
                 self._options.namespace,
                 label_selector=self._options.label_selector,
                 field_selector=self._options.field_selector,
-                shard_selector=self._shard_selector,
                 limit=command.limit,
                 continue_token=command.continue_token,
                 timeout_s=self._options.list_timeout_s,
@@ -181,9 +179,6 @@ class Watcher(Generic[T]):
             self._failed(error)
             return
         self._alive()
-        if self._shard_selector and not command.continue_token:
-            by_server = page.shard_selector == self._shard_selector
-            self._options.observer.on_shard(self.kind, by_server=by_server)
         for problem in page.bad:
             self._options.observer.on_decode_error(
                 self.kind, problem, problem.namespace, problem.name
@@ -203,7 +198,6 @@ class Watcher(Generic[T]):
             resource_version=command.resource_version,
             label_selector=self._options.label_selector,
             field_selector=self._options.field_selector,
-            shard_selector=self._shard_selector,
             timeout_seconds=command.timeout_seconds,
             send_initial_events=command.send_initial_events,
             connect_timeout_s=self._connect_s,

@@ -36,7 +36,6 @@ from jobsetpy.informers import (
     Index,
     InformerCache,
     KeyedShard,
-    Shard,
     SharedInformer,
     Tally,
     WatchOptions,
@@ -90,14 +89,12 @@ class ManagerSettings:
         leader_election: Lease that this process must hold to run controllers; ``None``: always.
         namespaces: namespaces of informers that name none; empty for all. Cluster-scoped kinds are
             followed as a whole.
-        shard: share of all namespaces for informers that name none; ``None`` for all.
-            Cluster-scoped kinds are followed as a whole.
         shards: shards by object names; ``None`` for one process that does all the work. Each
             process then holds its own Lease: ``leader_election`` is required.
         webhooks: settings of the server of the program's own webhooks; ``None``: the defaults.
 
     Raises:
-        ValueError: ``shards`` without an election, or together with ``shard``.
+        ValueError: ``shards`` without an election.
     """
 
     metrics_bind_address: str = "0"
@@ -109,15 +106,13 @@ class ManagerSettings:
     metrics_tls: CertificateManager | None = None
     leader_election: LeaderElectionSettings | None = None
     namespaces: tuple[str, ...] = ()
-    shard: Shard | None = None
     shards: Shards | None = None
     webhooks: WebhookServerSettings | None = None
 
     def __attrs_post_init__(self) -> None:
         """Reject combinations in which processes would not share the work consistently."""
-        if self.shards is not None and (self.leader_election is None or self.shard is not None):
-            msg = "shards need leader_election, by which each gets one, and no other kind of shard"
-            raise ValueError(msg)
+        if self.shards is not None and self.leader_election is None:
+            raise ValueError("shards need leader_election, by which each gets one")
 
 
 class Manager:
@@ -154,9 +149,7 @@ class Manager:
         self.health_port: int | None = None
         options = WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S)
         namespaces = self.settings.namespaces
-        self._cache = InformerCache(
-            client, options, namespaces=namespaces, shard=self.settings.shard
-        )
+        self._cache = InformerCache(client, options, namespaces=namespaces)
         self._shared = InformerCache(client, options, namespaces=namespaces)
         self._shares: dict[type[Any], KeyedShard] = {}
         self.filled = asyncio.Event()
@@ -180,7 +173,6 @@ class Manager:
         namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
-        shard: Shard | None = None,
         whole: bool = False,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
@@ -195,7 +187,6 @@ class Manager:
             namespaces: further namespaces, each with its own list and watch.
             label_selector: in the API's syntax; "" for everything.
             field_selector: the same.
-            shard: share of the objects; when absent, that of ``settings``, or all.
             whole: follow everything, not this process's share by ``settings.shards``: for the
                 runnables of every replica, and for objects whose name does not decide the share.
             indexes: indexes of its store.
@@ -210,7 +201,7 @@ class Manager:
             IndexConflictError: the name of an index is taken by a different function.
         """
         cache, share = self._cache, None
-        if not (whole or namespace or namespaces or shard):
+        if not (whole or namespace or namespaces):
             share = self._share_of(cls)
         if share is not None:
             cache = self._shared
@@ -220,7 +211,7 @@ class Manager:
             namespaces=namespaces,
             label_selector=label_selector,
             field_selector=field_selector,
-            shard=share or shard,
+            shard=share,
             indexes=indexes,
             tallies=tallies,
             transform=transform,

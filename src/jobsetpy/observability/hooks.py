@@ -140,17 +140,6 @@ class InformerMetrics:
         _list_seconds.labels(kind).observe(seconds)
         self._log.info("listed", kind=kind, count=count, seconds=round(seconds, 3))
 
-    def on_shard(self, kind: str, *, by_server: bool) -> None:
-        """Log the start of a list of a shard."""
-        if by_server:
-            self._log.info("the API server sends this shard alone", kind=kind)
-        else:
-            self._log.info(
-                "the API server sends the objects of all shards, and those of others are dropped: "
-                "it lacks the feature gate ShardedListAndWatch (alpha in Kubernetes 1.36)",
-                kind=kind,
-            )
-
     def on_relist(self, kind: str, reason: str) -> None:
         """Record a list that starts although another had completed, or begun, before."""
         _relists.labels(kind).inc()

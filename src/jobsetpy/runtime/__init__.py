@@ -104,7 +104,6 @@ from jobsetpy.informers import OWNER_UID as OWNER_UID
 from jobsetpy.informers import Index as Index
 from jobsetpy.informers import InformerObserver as InformerObserver
 from jobsetpy.informers import NullObserver as NullObserver
-from jobsetpy.informers import Shard as Shard
 from jobsetpy.informers import SharedInformer as SharedInformer
 from jobsetpy.informers import Store as Store
 from jobsetpy.informers import Tally as Tally

@@ -7,7 +7,6 @@ import pytest
 from jobsetpy.app import process
 from jobsetpy.app.config import settings
 from jobsetpy.app.main import _parser
-from jobsetpy.informers import Shard
 
 FILE = "leaderElection:\n  leaderElect: true\n  resourceNamespace: team\n"
 
@@ -52,23 +51,6 @@ def test_bad_namespaces_are_refused(capsys, command, flag):
     error = capsys.readouterr().err
     assert "is no namespace" in error
     assert "RFC 1123 label" in error
-
-
-def test_each_shard_has_its_own_lease(tmp_path):
-    """Processes of other shards lead at the same time, also when the Lease's name is configured."""
-    assert configured(tmp_path, "").shard is None
-    text = FILE + "  resourceName: mine\n"
-    settings = configured(tmp_path, text, "--shard", "1/3")
-    assert settings.shard == Shard(1, 3)
-    assert settings.leader_election.name == "mine-shard-1-of-3"
-
-
-@pytest.mark.parametrize("shard", ["3/3", "1", "x/2", "0/0"])
-def test_invalid_shards_are_refused(tmp_path, capsys, shard):
-    """The error names the flag."""
-    with pytest.raises(SystemExit):
-        configured(tmp_path, "", "--shard", shard)
-    assert "--shard" in capsys.readouterr().err
 
 
 def test_election_by_flag(tmp_path):

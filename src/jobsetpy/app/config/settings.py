@@ -34,7 +34,6 @@ from jobsetpy.app.config.value_types import (
     argument,
 )
 from jobsetpy.client import RateLimiter
-from jobsetpy.informers import Shard
 from jobsetpy.manager import MOST_SHARDS
 
 if TYPE_CHECKING:
@@ -165,7 +164,6 @@ _FOLDER: Final = value_types.PATH.with_flag(metavar="FOLDER")
 _NAMESPACES: Final = NAMES.with_flag(
     metavar="NAME,...", action="extend", type=argument(_namespaces)
 )
-_SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": argument(Shard.parse)})
 _IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
 _NAME: Final = TEXT.with_flag(metavar="NAME")
 _SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=argument(_valid(dns1123_subdomain)))
@@ -219,8 +217,6 @@ SETTINGS: Final = (
     Setting("shards.count", INTEGER.with_flag(metavar="N"), "", "--shards",
             "number of active managers to shard JobSets across (each has a Lease); default {}",
             default=1, check=_SHARDS),
-    Setting("--shard", _SHARD, "ManagerSettings.shard", "--shard",
-            "this process's share of all namespaces, from 0/2 and 1/2 on; default: all"),
     Setting("metrics.bindAddress", _ADDRESS, "ManagerSettings.metrics_bind_address",
             "--metrics-bind-address", "host:port, 0 switches it off; default {}", default=":8443"),
     Setting("metrics.certDir", TEXT, default=""),
@@ -400,7 +396,7 @@ COSCHEDULER: Final = Command(
 RUN: Final = Command(
     "run",
     _SERVERS | {"leaderElection"},
-    frozenset({"--namespace", "--shard", "--webhook-bind-address", "--webhook-cert-dir"})
+    frozenset({"--namespace", "--webhook-bind-address", "--webhook-cert-dir"})
     | {"--webhook-dns-name", "--webhook-shutdown-delay"},
     defaults={
         "metrics.bindAddress": "0",
