@@ -175,7 +175,7 @@ async def test_shards_divide_the_limit_of_agent_events(read, monkeypatch):
     """The limit is for the whole cluster; one shard means no sharding."""
     given = []
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.jobs.reconciler.setup", lambda _, made: given.append(made)
+        "jobsetpy.reconcilers.jobs.reconciler.setup", lambda _, made, __: given.append(made)
     )
     for count in (1, 4):
         configuration = read(MANAGER, f"--shards={count}")
