@@ -90,8 +90,6 @@ class SharedInformer(Generic[T]):
         self._before_first = before_first
         self.store: Store[T] = self._writer.store
         self.transform = transform
-        self.shard = options.shard
-        """The followed shard; ``None`` for everything."""
         self._handlers: HandlerSet[T] = HandlerSet(lists=len(self._watchers))
         self.started = False
         """True once ``run`` was called."""
