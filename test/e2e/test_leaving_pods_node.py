@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
@@ -19,7 +18,6 @@ from support.restarts.scenario import (
     SHELL_IMAGE,
     gang_jobset,
     pod_log_folders,
-    recreated_jobset,
     run_gang,
     supervised_jobset,
 )
@@ -87,25 +85,20 @@ def millis(cpu):
     return int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor", "recreate"])
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
 async def test_rank_is_replaced_without_charge_when_its_kubelet_ends_its_pod(
     node_cluster, node_client, mode
 ):
     """The kubelet deletes nothing. It restarts meanwhile, and must not open a sidecar's barrier."""
-    make = {"sidecar": gang_jobset, "recreate": recreated_jobset}.get(mode)
-    if make is None:
-        jobset = supervised_jobset("ended", PODS, command=("sh", "-c", SCRIPT))
+    if mode == "sidecar":
+        jobset = gang_jobset("ended", PODS, command=SCRIPT)
     else:
-        jobset = make("ended", PODS)
-        (job,) = jobset["spec"]["replicatedJobs"]
-        job["template"]["spec"]["template"]["spec"]["containers"][0]["command"][-1] = SCRIPT
+        jobset = supervised_jobset("ended", PODS, command=("sh", "-c", SCRIPT))
     jobset["spec"]["failurePolicy"]["maxRestarts"] = 0
-    if mode == "recreate":
-        jobset["metadata"]["annotations"][keys.REPLACE_DELETED_ANNOTATION] = "Immediately"
     (job,) = jobset["spec"]["replicatedJobs"]
     (worker,) = job["template"]["spec"]["template"]["spec"]["containers"]
     worker["resources"] = {"requests": {"cpu": "300m"}}
-    epoch = 0 if mode == "recreate" else 2
+    epoch = 2
     async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
         before = set(timeline.pods)
         with critical_pod(node_cluster):
@@ -129,7 +122,7 @@ async def test_rank_is_replaced_without_charge_when_its_kubelet_ends_its_pod(
         assert (job.status.succeeded, job.status.completed_indexes) == (0, "")
         print(f"{mode}: failed pods that the Job counts: {job.status.failed}")
         assert (status.restarts, status.terminal_state) == (0, "")
-        assert [one.counted for one in status.restart_history] == [False] * (epoch > 0)
+        assert [one.counted for one in status.restart_history] == [False]
 
 
 def run_at(timeline, epoch):

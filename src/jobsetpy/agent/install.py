@@ -36,7 +36,7 @@ from jobsetpy.agent.protocol.settings import EXIT_USAGE
 EXIT_FAILED: Final = 1
 
 LATER: Final = (
-    *("argparse", "encodings.ascii", "encodings.idna", "encodings.latin_1", "encodings.utf_8"),
+    *("encodings.ascii", "encodings.idna", "encodings.latin_1", "encodings.utf_8"),
     *("base64", "inspect", "linecache", "locale", "platform", "subprocess", "textwrap", "tokenize"),
     *("runpy", "pkgutil", "traceback", "importlib.util", "concurrent.futures.thread"),
     *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor.supervisor", "jobsetpy.agent.install"),

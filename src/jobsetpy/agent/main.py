@@ -17,7 +17,7 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
     """Run the agent as its environment configures it.
 
     Args:
-        argv: flags, without the program's name; or ``supervise -- COMMAND [ARGUMENT...]`` for
+        argv: the program's arguments: none, or ``supervise -- COMMAND [ARGUMENT...]`` for
             supervisor mode, ``install FOLDER`` to copy the files of that mode, or
             ``wait-for-group``.
         start: time of the process's start on ``time.monotonic()``.
@@ -47,7 +47,9 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
             from jobsetpy.agent.install import main as install
 
             return install(argv[1:])
-        return run_sidecar(argv, log=log)
+        if argv:
+            raise ConfigurationError(f"no mode of the agent: {argv[0]!r}; variables configure it")
+        return run_sidecar(log=log)
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))
         return EXIT_USAGE

@@ -454,10 +454,6 @@ INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANN
 LOST_NODE_DEADLINE_ANNOTATION: Final = _row(
     "lost-node-deadline", "time after which pods on an unreachable node are given up",
     Form(_DEADLINE, _deadline), _LOST, default="the manager's `lostNodes.deadline`")
-REPLACE_DELETED_ANNOTATION: Final = _row(
-    "replace-deleted-pods", "time at which Jobs that do not restart in place replace deleted pods",
-    _words("Immediately, or AfterBackoff, which is the default", "Immediately", "AfterBackoff"),
-    _POLICY, default="AfterBackoff")
 RESTART_BACKOFF_ANNOTATION: Final = _row(
     "restart-backoff", "first pause between restarts in quick succession, doubled each time",
     _duration(zero=", or 0 for none"), _POLICY,

@@ -81,39 +81,6 @@ async def test_pod_that_leaves_is_counted_neither_as_succeeded_nor_as_failed(gro
         assert max(one.most.values()) == 1
 
 
-@pytest.mark.parametrize("replacement", ["Failed", "TerminatingOrFailed"])
-async def test_pod_of_another_jobset_is_replaced_without_a_failure_when_requested(
-    group, cluster, replacement
-):
-    """By annotation; the Job counts no failure, so its limit and back-off are unaffected.
-
-    With the default policy it counts a pod as soon as it is being deleted: the manager comes first
-    if the Job controller does not look within that moment, and here it does not.
-    """
-    settings = {
-        "spec": {"failurePolicy": {"maxRestarts": 3}},
-        "job": {"backoffLimit": 1, "podReplacementPolicy": replacement},
-        "annotations": {keys.REPLACE_DELETED_ANNOTATION: "Immediately"},
-    }
-    async with group(**settings) as (one, _):
-        one.code = 143
-        for _ in range(3):
-            known, name = set(one.ready_at), one.there(1)[0]
-            if replacement == "Failed":
-                at = await delete_before(one, name)
-            else:
-                cluster.signal_component("kube-controller-manager", signal.SIGSTOP)
-                try:
-                    at = await delete_before(one, name)
-                finally:
-                    cluster.signal_component("kube-controller-manager", signal.SIGCONT)
-            await one.replacement(known, at)
-            assert await patience.eventually(lambda: len(one.pods) == len(one.there(1)) == 4, 60)
-
-        assert counts(await one.job()) == (0, "", 0)
-        assert (await one.jobset()).status.restarts == 0
-
-
 async def test_restarted_manager_handles_pods_that_are_already_leaving(group):
     """No state is needed: the leaving pod is in the cache of the next manager."""
     async with group() as (one, manager):

@@ -166,21 +166,6 @@ def _sample(path: Path, name: str, pods: int) -> tuple[dict[str, Any], dict[str,
     return jobset, job["template"]["spec"]
 
 
-def recreated_jobset(name: str, pods: int) -> dict[str, Any]:
-    """Return the gang without agents: a failed worker fails its Job, and all Jobs are recreated."""
-    jobset = gang_jobset(name, pods)
-    del jobset["spec"]["failurePolicy"]["restartStrategy"]
-    (replicated_job,) = jobset["spec"]["replicatedJobs"]
-    job = replicated_job["template"]["spec"]
-    del job["podReplacementPolicy"]
-    job["backoffLimit"] = 0
-    pod = job["template"]["spec"]
-    del pod["initContainers"], pod["serviceAccountName"]
-    for container in pod["containers"]:
-        del container["restartPolicy"], container["restartPolicyRules"]
-    return jobset
-
-
 def supervised_jobset(
     name: str,
     pods: int,

@@ -183,13 +183,12 @@ def test_missing_variable_is_named(image: Path) -> None:
     assert line["error"] == "not set in the environment: JOBSET_NAME"
 
 
-def test_help_lists_flags_and_their_variables(image: Path) -> None:
-    """It has exit code 0."""
-    code, out, _ = finished(python(image, "-m", "jobsetpy.agent", "--help"))
+def test_argument_that_is_no_mode_is_named(image: Path) -> None:
+    """Variables configure the agent; the exit code is that of a wrong configuration."""
+    code, _, [line] = finished(python(image, "-m", "jobsetpy.agent", "--barrier-port=1"))
 
-    assert code == 0
-    assert "--barrier-port" in out
-    assert "RESTART_POD_IN_PLACE_EXIT_CODE" in out
+    assert code == 2
+    assert "'--barrier-port=1'; variables configure it" in line["error"]
 
 
 def test_agent_fails_when_its_port_is_taken(image: Path) -> None:

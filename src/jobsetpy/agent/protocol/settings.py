@@ -1,9 +1,4 @@
-"""Configuration of the agent: environment variables, which flags may override.
-
-Pod templates set the environment (the names are part of the API); flags are for starting the agent
-by hand. ``argparse`` is imported only when there are flags, to save some milliseconds of every
-restart.
-"""
+"""Configuration of the agent: environment variables, whose names are part of the API."""
 
 from __future__ import annotations
 
@@ -29,28 +24,10 @@ _DIGITS: Final = 18
 """Maximum number of digits of a number."""
 
 _REQUIRED: Final = ("NAMESPACE", "POD_NAME", "JOBSET_NAME")
-_FLAGS: Final = {
-    "--barrier-path": ("BARRIER_PATH", "URL path that answers 200 once the barrier is lifted"),
-    "--barrier-port": ("BARRIER_PORT", "TCP port of the barrier's server"),
-    "--barrier-bind-address": ("BARRIER_BIND_ADDRESS", "IP address to listen on"),
-    "--restart-exit-code": (
-        "RESTART_POD_IN_PLACE_EXIT_CODE",
-        "exit code that makes the kubelet restart the pod in place",
-    ),
-    "--namespace": ("NAMESPACE", "namespace of the pod and its JobSet"),
-    "--pod-name": ("POD_NAME", "name of the pod"),
-    "--jobset-name": ("JOBSET_NAME", "name of the JobSet"),
-    "--jobset-uid": ("JOBSET_UID", "UID of the JobSet; without it the first one seen is taken"),
-    "--arrival-file": (
-        "ARRIVAL_FILE",
-        "where a run that ends while it waits leaves its epoch to the next one",
-    ),
-    "--service-account-dir": ("SERVICE_ACCOUNT_DIR", "folder with the files token and ca.crt"),
-}
 
 
 class ConfigurationError(Exception):
-    """The environment or a flag is invalid; the message names it and the reason."""
+    """The environment or an argument is invalid; the message names it and the reason."""
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,15 +71,14 @@ class Settings(ApiSettings, frozen=True, kw_only=True):
     arrival_file: str = ""
 
 
-def load(environ: Mapping[str, str], argv: Sequence[str] = ()) -> Settings:
-    """Read the settings; a flag overrides its variable, and an empty variable counts as unset.
+def load(environ: Mapping[str, str]) -> Settings:
+    """Read the settings; an empty variable counts as unset.
 
     Raises:
         ConfigurationError: something required is missing, or a value cannot be used. The message
             lists all missing names.
-        SystemExit: ``--help`` was given, or a flag is unknown.
     """
-    given = given_in({**environ, **(_parse_flags(argv) if argv else {})}, _REQUIRED)
+    given = given_in(environ, _REQUIRED)
     if "KUBERNETES_SERVICE_HOST" not in given:
         raise ConfigurationError(
             "KUBERNETES_SERVICE_HOST is not set: the agent runs in a pod, as the pod's account"
@@ -175,17 +151,3 @@ def number_of(environ: Mapping[str, str], name: str, default: int, low: int, hig
     if not is_number(text, low, high):
         raise ConfigurationError(f"{name} must be an integer from {low} to {high}: {text!r}")
     return int(text)
-
-
-def _parse_flags(argv: Sequence[str]) -> dict[str, str]:
-    """Return the flags as the variables they stand for."""
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="jobsetpy.agent",
-        description="Agent of in-place restarts; every flag stands for an environment variable.",
-        allow_abbrev=False,
-    )
-    for flag, (variable, text) in _FLAGS.items():
-        parser.add_argument(flag, dest=variable, metavar="VALUE", help=f"{text} (${variable})")
-    return {name: value for name, value in vars(parser.parse_args(argv)).items() if value}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, assert_never
 
@@ -166,10 +166,10 @@ class Agent:
                 assert_never(action)
 
 
-def main(argv: Sequence[str], *, log: Log) -> int:
+def main(*, log: Log) -> int:
     """Run the sidecar as its environment configures it; see ``jobsetpy.agent.main``."""
     leave_on_signals()
-    settings = load(os.environ, argv)
+    settings = load(os.environ)
 
     def worker_starts() -> None:
         # From now on, an agent that is ended must not be restarted alone while the worker runs. If

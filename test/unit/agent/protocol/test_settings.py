@@ -99,33 +99,3 @@ def test_invalid_values_are_refused(name: str, value: str) -> None:
     """The error names the variable."""
     with pytest.raises(ConfigurationError, match=name):
         load({**MINIMAL, name: value})
-
-
-def test_flags_override_variables() -> None:
-    """Both ways to write a flag are read."""
-    settings = load(
-        {**MINIMAL, "BARRIER_PORT": "1"},
-        ["--barrier-port", "9000", "--barrier-path=/up", "--restart-exit-code=7"],
-    )
-
-    assert (settings.barrier_port, settings.barrier_path, settings.exit_code) == (9000, "/up", 7)
-
-
-def test_flags_may_replace_required_variables() -> None:
-    """An agent started by hand needs no environment for the names."""
-    settings = load(
-        {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
-        ["--namespace=n", "--pod-name=p", "--jobset-name=j", "--jobset-uid=u"],
-    )
-
-    found = (settings.namespace, settings.pod_name, settings.jobset_name, settings.jobset_uid)
-    assert found == ("n", "p", "j", "u")
-
-
-def test_unknown_flag_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code of argparse is that of a wrong configuration."""
-    with pytest.raises(SystemExit) as failure:
-        load(MINIMAL, ["--barrier"])
-
-    assert failure.value.code == 2
-    assert "--barrier" in capsys.readouterr().err

@@ -64,7 +64,6 @@ INVALID = {
     ),
     keys.MAX_WITHOUT_PROGRESS_ANNOTATION: (*DIGITS, "100001"),
     keys.AFTER_SUCCESS_ANNOTATION: ("Recreate ",),
-    keys.REPLACE_DELETED_ANNOTATION: ("", "immediately", "true"),
     keys.RESTART_BACKOFF_ANNOTATION: ("soon", "-1s"),
     keys.RESTART_BACKOFF_RESET_ANNOTATION: ("", "0", "9999h"),
     keys.MAX_RESTARTS_WINDOW_ANNOTATION: ("1d", "0s"),

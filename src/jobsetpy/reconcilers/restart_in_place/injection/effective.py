@@ -283,8 +283,6 @@ def idles(name: str, whole: Json, spec: Json) -> bool:
     if name in (keys.PROGRESS_PATTERN_ANNOTATION, keys.LOG_RULES_ANNOTATION):
         jobs = [job for _, job in objects(spec, "replicatedJobs")]
         return any(each.get("tty") is True for job in jobs for each in containers(pod_spec(job)))
-    if name == keys.REPLACE_DELETED_ANNOTATION:
-        return in_place
     if name == keys.MAX_WITHOUT_PROGRESS_ANNOTATION and mode != "supervisor":
         return True
     return name in _IN_PLACE_ONLY and not in_place

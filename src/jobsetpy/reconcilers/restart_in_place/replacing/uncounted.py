@@ -51,9 +51,6 @@ EXPECTED_CODES: Final = (137, 143)
 """Exit codes that follow from an eviction or deletion: SIGKILL and SIGTERM."""
 
 
-IMMEDIATELY: Final = "Immediately"
-"""Values of the annotation ``replace-deleted-pods``."""
-
 CHECK_S: Final = 2.0
 """Interval in seconds between checks of a Job that may have counted a pod."""
 CHECKS: Final = 5
@@ -134,8 +131,6 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
             return LeavingPlan()
         result = Result.done(summary="has its job not count the pod")
         return LeavingPlan(uncount=True, result=result)
-    if not jobset.spec.restarts_in_place:
-        return LeavingPlan()
     index = parse_count(first.metadata.annotations.completion_index)
     if index is not None and job.status.has_completed(index):
         if observed.replaced:
@@ -174,10 +169,8 @@ def finalizer_patch(pod: ChildPod) -> dict[str, object]:
 
 def _replaces_pods(jobset: JobSet) -> bool:
     """Return True if a JobSet's pods have to be replaced; if suspended, once it resumes."""
-    annotations = jobset.metadata.annotations
-    requested = annotations.get(keys.REPLACE_DELETED_ANNOTATION) == IMMEDIATELY
     return (
-        (jobset.spec.restarts_in_place or requested)
+        jobset.spec.restarts_in_place
         and jobset.metadata.deletion_timestamp is None
         and is_ours(jobset)
         and cond.finished(jobset.status.conditions) is None

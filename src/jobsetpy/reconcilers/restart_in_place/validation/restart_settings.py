@@ -16,7 +16,6 @@ _JUDGED = (
     keys.MAX_WITHOUT_PROGRESS_ANNOTATION,
     keys.RESTART_IN_PLACE_ANNOTATION,
     keys.AFTER_SUCCESS_ANNOTATION,
-    keys.REPLACE_DELETED_ANNOTATION,
     _WINDOW,
 )
 
@@ -44,13 +43,6 @@ def restart_settings_update(old: Json, new: Json) -> Iterator[FieldError]:
 def _why_unserved(jobset: Json, name: str) -> str:
     """Return why an annotation would have no effect, or ""."""
     spec = child(jobset, "spec")
-    if name == keys.REPLACE_DELETED_ANNOTATION:
-        if not restarts_in_place(spec):
-            return ""
-        return (
-            f"has no effect with restartStrategy {keys.IN_PLACE_RESTART}, under which deleted pods "
-            "are always replaced immediately: remove it"
-        )
     if not restarts_in_place(spec):
         return f"has no effect unless restartStrategy is {keys.IN_PLACE_RESTART}"
     jobs = [job for _, job in objects(spec, "replicatedJobs")]

@@ -21,14 +21,12 @@ from support.restarts.epoch_plans import ended, policy
 TRACKING = keys.JOB_TRACKING_FINALIZER
 
 
-def jobset(*rules, strategy="InPlaceRestart", replace=None, **fields):
+def jobset(*rules, strategy="InPlaceRestart", **fields):
     """Return a JobSet of one Job of four pods; ``rules`` are of the Job's pod failure policy."""
     job_spec = {"podFailurePolicy": {"rules": [*rules]}}
     fields["items"] = [replicated_job("w", parallelism=4, job_spec=job_spec)]
     fields["failurePolicy"] = policy(restartStrategy=strategy)
-    return epoch_plans.jobset(
-        notes=replace and {keys.REPLACE_DELETED_ANNOTATION: replace}, **fields
-    )
+    return epoch_plans.jobset(**fields)
 
 
 def job(*, condition=None, **fields):
@@ -95,24 +93,11 @@ def test_pod_leaves_or_not_when_it(case):
 CASES = {
     "the group runs": (jobset(), job(), pod(), True),
     "its kubelet ends it": (jobset(), job(), interrupted(), True),
-    "its kubelet ends it and the jobset requests it": (
-        jobset(strategy="Recreate", replace="Immediately"), job(), interrupted(), True,
-    ),
     "its kubelet ends it and a rule fails the job": (
         jobset(rule("FailJob")), job(), interrupted(), False,
     ),
     "the group is suspended": (jobset(suspend=True), job(spec={"suspend": True}), pod(), True),
     "the jobset is recreated": (jobset(strategy="Recreate"), job(), pod(), False),
-    "the jobset is recreated and requests it": (
-        jobset(strategy="Recreate", replace="Immediately"), job(), pod(), True,
-    ),
-    "the jobset is recreated and waits": (
-        jobset(strategy="Recreate", replace="AfterBackoff"), job(), pod(), False,
-    ),
-    "the job that is recreated fails": (
-        jobset(strategy="Recreate", replace="Immediately"), job(condition="FailureTarget"), pod(),
-        False,
-    ),
     "the jobset is deleted": (jobset(deleted=True), job(), pod(), False),
     "the jobset has ended": (
         jobset(status={"conditions": [{"type": "Failed", "status": "True"}]}), job(), pod(), False,
@@ -190,15 +175,6 @@ def test_pod_ended_by_its_kubelet_is_deleted_unless_it_was_counted(completed, re
     plan = plan_leaving(attrs.evolve(observed, checks=CHECKS))
 
     assert (plan.delete, plan.recreate) == (expected == "deletes", expected == "recreates")
-
-
-def test_job_of_a_jobset_that_is_recreated_is_never_recreated_for_a_counted_pod():
-    """Its other pods may not depend on the one that was deleted."""
-    of = jobset(strategy="Recreate", replace="Immediately")
-    its = job(completedIndexes="0")
-    observed = ObservedLeaving(first=pod(), pod=None, job=its, jobset=of)
-
-    assert plan_leaving(observed) == LeavingPlan()
 
 
 def test_job_that_is_not_known_is_awaited():

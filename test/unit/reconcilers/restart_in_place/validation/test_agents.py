@@ -115,14 +115,6 @@ def worker(**fields) -> dict:
         (always(image="jobsetpy-agent"), True),
         (always(env=NEEDED, restartPolicyRules=[rule("In", 42)]), True),
         (always(env=NEEDED), False),
-        (
-            always(
-                args=["--namespace=a", "--pod-name", "b"],
-                env=env("JOBSET_NAME"),
-                restartPolicyRules=[rule("In", 42)],
-            ),
-            True,
-        ),
         (always(startupProbe={"httpGet": {"path": "/barrier-is-lifted?wait=25"}}), True),
         (always(restartPolicyRules=[rule("NotIn", 0)]), False),
         (always(name="agent", restartPolicyRules=[rule("In", 42)]), False),
