@@ -41,7 +41,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     pod_spec,
     text,
 )
-from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets, replicas_of
+from jobsetpy.reconcilers.rules.replicated_jobs import order_problems, replicas_of
 from jobsetpy.reconcilers.rules.spares import spares_in
 
 SETTINGS: Final = (
@@ -91,7 +91,8 @@ def _members(spec: Json, notes: Json, group: TargetJobs, by: str) -> Iterator[Fi
     yield from _placement(notes, group.jobs)
     yield from _spares(notes, group, by)
     if group.scope == JOBSET:
-        yield from _order(spec, group.jobs)
+        names = {text(job, "name") for _, job in group.jobs}
+        yield from order_problems(spec, names, "pods of one gang start together")
         yield from _alike(group.jobs)
 
 
@@ -255,24 +256,6 @@ def _spares(notes: Json, group: TargetJobs, by: str) -> list[FieldError]:
     )
     field = group.path if by == SCHEDULING_FIELD else note_field(by)
     return [invalid(field, group.scope, why)]
-
-
-def _order(spec: Json, targets: list[tuple[int, Json]]) -> Iterator[FieldError]:
-    if len(targets) < 2:
-        return
-    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
-    if order == "InOrder":
-        why = "must not be InOrder when one group of coscheduling spans several replicatedJobs"
-        yield invalid("spec.startupPolicy.startupPolicyOrder", order, why)
-    names = {text(job, "name") for _, job in targets}
-    through = reached_targets(spec, names)
-    for at, job in targets:
-        for nth, dependency in objects(job, "dependsOn"):
-            name = text(dependency, "name")
-            if name in names or name in through:
-                path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
-                why = "a member of a group must not wait for another member, directly or not"
-                yield invalid(path, name, why)
 
 
 _ALIKE: Final = (

@@ -18,7 +18,7 @@ RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
 """Names of the kubelet's action: that of its KEP and the released one."""
 
 VARIABLES = frozenset({"NAMESPACE", "POD_NAME", "JOBSET_NAME"})
-"""Required variables of an agent. A flag such as ``--pod-name`` can replace a variable."""
+"""Required variables of an agent."""
 
 BARRIER_PATH = "/barrier-is-lifted"
 GO_BARRIER_PATH = "/barrier-is-down"
@@ -134,18 +134,8 @@ def is_go_sidecar(container: Json) -> bool:
 
 
 def _has_variables(container: Json, wanted: AbstractSet[str]) -> bool:
-    given = sum(len(items(container, name)) for name in ("env", "command", "args"))
-    return given >= len(wanted) and _variables(container) >= wanted
-
-
-def _variables(container: Json) -> set[str]:
-    """Return the names of the variables, and of those that a flag replaces."""
-    words = [*texts(container, "command"), *texts(container, "args")]
-    flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
-    names = {text(variable, "name") for _, variable in objects(container, "env")}
-    return {name.removeprefix(keys.AGENT_VARIABLE_PREFIX) for name in names} | {
-        flag.replace("-", "_").upper() for flag in flags
-    }
+    names = (text(variable, "name") for _, variable in objects(container, "env"))
+    return wanted <= {name.removeprefix(keys.AGENT_VARIABLE_PREFIX) for name in names}
 
 
 def _starts_agent(container: Json) -> bool:
@@ -158,3 +148,21 @@ def _starts_agent(container: Json) -> bool:
         or any(f"{keys.AGENT_FOLDER}/" in word for word in (*command, *arguments))
         or _has_variables(container, GO_VARIABLES)
     )
+
+
+def obstacles(container: Json) -> Iterator[tuple[str, str]]:
+    """Yield fields of a container that keep the agent from running its command, with reasons."""
+    if not items(container, "command"):
+        why = "the agent runs the command, and the entry point of an image cannot be known"
+        yield "command", f"{why}: write the command out"
+    for probe in ("livenessProbe", "startupProbe"):
+        if container.get(probe) is not None:
+            why = "the kubelet would end the container while its group waits for all workers"
+            yield probe, f"{why}: remove the probe"
+    for nth, mount in objects(container, "volumeMounts"):
+        if text(mount, "mountPath").rstrip("/") == keys.AGENT_FOLDER:
+            yield f"volumeMounts[{nth}].mountPath", "is where the agent is mounted: choose another"
+    for nth, variable in objects(container, "env"):
+        if text(variable, "name").startswith(keys.AGENT_VARIABLE_PREFIX):
+            why = f"variables that begin with {keys.AGENT_VARIABLE_PREFIX} are the agent's own"
+            yield f"env[{nth}].name", f"{why}: choose another name"

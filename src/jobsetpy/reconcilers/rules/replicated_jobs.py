@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from jobsetpy.reconcilers.rules.json_tree import Json, number, objects, text
+from collections.abc import Iterator
+
+from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
+from jobsetpy.reconcilers.rules.json_tree import Json, child, number, objects, text
 
 
 def replicas_of(replicated_job: Json) -> int:
@@ -11,15 +14,30 @@ def replicas_of(replicated_job: Json) -> int:
     return 1 if replicas is None else replicas
 
 
-def reached_targets(spec: Json, targets: set[str]) -> dict[str, str]:
-    """Return the ReplicatedJobs that depend on a target, directly or not, each with one target.
+def order_problems(spec: Json, names: set[str], why: str) -> Iterator[FieldError]:
+    """Return errors for an order among ReplicatedJobs whose pods wait for each other.
 
-    A dependency is earlier in the list (another rule requires that), so one pass finds them.
+    Args:
+        spec: spec of the JobSet.
+        names: names of these ReplicatedJobs; one alone may wait for others.
+        why: reason, for messages.
     """
-    out: dict[str, str] = {}
-    for _, job in objects(spec, "replicatedJobs"):
-        names = {text(dependency, "name") for _, dependency in objects(job, "dependsOn")}
-        found = (names & targets) | {out[name] for name in names if name in out}
-        if found:
-            out[text(job, "name")] = min(found)
-    return out
+    if len(names) < 2:
+        return
+    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
+    if order == "InOrder":
+        path = "spec.startupPolicy.startupPolicyOrder"
+        yield invalid(path, order, f"must not be InOrder: {why}")
+    # A dependency is earlier in the list (another rule requires that), so one pass finds those
+    # through others.
+    reached = set(names)
+    for at, job in objects(spec, "replicatedJobs"):
+        for nth, dependency in objects(job, "dependsOn"):
+            name = text(dependency, "name")
+            if name not in reached:
+                continue
+            reached.add(text(job, "name"))
+            if text(job, "name") in names:
+                path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
+                what = "must not wait for another of its group, directly or through others"
+                yield invalid(path, name, f"{what}: {why}")

@@ -20,7 +20,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH, STARTED, WAITING, config_map_name
-from jobsetpy.reconcilers.rules.agent_containers import supervised
+from jobsetpy.reconcilers.rules.agent_containers import obstacles, supervised
 from jobsetpy.reconcilers.rules.injected_containers import (
     RESTRICTED,
     ContainerDefaults,
@@ -143,34 +143,14 @@ def _can_hold(spec: Json, barrier: GroupBarrier) -> bool:
 def unholdable(spec: Json) -> list[tuple[str, str]]:
     """Return fields of a pod spec that keep the agent from holding containers, with reasons."""
     agents = {at for at, _ in supervised(spec)}
-    found = []
+    found: list[tuple[str, str]] = []
     for at, each in objects(spec, "containers"):
         where = f"containers[{at}]"
-        if at in agents:
-            if f"{keys.AGENT_VARIABLE_PREFIX}POD_NAME" not in _variables(each):
-                why = (
-                    f"its agent has to have variables with the prefix {keys.AGENT_VARIABLE_PREFIX}"
-                )
-                found.append((f"{where}.env", why))
-            continue
-        if not items(each, "command"):
-            why = "the agent runs the command, and the entry point of an image cannot be known"
-            found.append((f"{where}.command", why))
-        found += [
-            (f"{where}.{probe}", "the kubelet would end the container while its group gathers")
-            for probe in ("livenessProbe", "startupProbe")
-            if each.get(probe) is not None
-        ]
-        found += [
-            (f"{where}.volumeMounts[{nth}].mountPath", "is where the agent is mounted")
-            for nth, mount in objects(each, "volumeMounts")
-            if text(mount, "mountPath").rstrip("/") == keys.AGENT_FOLDER
-        ]
-        found += [
-            (f"{where}.env[{nth}].name", "variables that begin so are the agent's own")
-            for nth, variable in objects(each, "env")
-            if text(variable, "name").startswith(keys.AGENT_VARIABLE_PREFIX)
-        ]
+        if at not in agents:
+            found += [(f"{where}.{field}", why) for field, why in obstacles(each)]
+        elif f"{keys.AGENT_VARIABLE_PREFIX}POD_NAME" not in _variables(each):
+            why = f"its agent needs variables with the prefix {keys.AGENT_VARIABLE_PREFIX}: add it"
+            found.append((f"{where}.env", why))
     return found
 
 

@@ -23,7 +23,7 @@ from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
+from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches, pods_labelled
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.status_writer import (
@@ -48,7 +48,7 @@ WORKERS: Final = 8
 """Maximum number of concurrent reconciles."""
 
 
-class StartupGroupsReconciler:
+class StartupGroupsReconciler(CacheReader):
     """Reconciler that releases the startup groups of JobSets.
 
     Args:
@@ -57,11 +57,7 @@ class StartupGroupsReconciler:
     """
 
     def __init__(self, caches: SharedCaches, features: Features) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
+        super().__init__(caches)
         self._config_maps = caches.config_maps.store
         self._features = features
         self._ledger = StartLedger()

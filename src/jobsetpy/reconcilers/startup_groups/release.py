@@ -13,6 +13,7 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.failure_policy.decision import split
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -22,7 +23,6 @@ from jobsetpy.reconcilers.rules.membership import (
     AttemptKey,
     attempt_of,
     parse_count,
-    pods_at_once,
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.names import job_name

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, pod_spec, text, texts
-from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets
+from jobsetpy.reconcilers.rules.replicated_jobs import order_problems
 from jobsetpy.reconcilers.startup_groups.injection import unholdable
 from jobsetpy.reconcilers.startup_groups.spec import INIT_CONTAINER, SUPERVISOR
 
@@ -41,8 +41,8 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
         if target not in names
     ]
     targets = set(texts(config, "targetReplicatedJobs")) & names or names
-    if len(targets) > 1:
-        problems += _order(spec, targets)
+    why = "targets of groupSchedulingConfig wait for each other's pods"
+    problems += order_problems(spec, targets, why)
     for at, job in objects(spec, "replicatedJobs") if wanted == SUPERVISOR else ():
         if text(job, "name") in targets:
             path = f"spec.replicatedJobs[{at}].template.spec.template.spec"
@@ -61,34 +61,16 @@ def _unholdable(spec: Json, path: str) -> list[FieldError]:
     """Return errors if the agent cannot hold a target's containers from within as requested."""
     found = unholdable(spec)
     if spec.get("automountServiceAccountToken") is False:
-        found.append(("automountServiceAccountToken", "the agent watches with the pod's own token"))
+        why = "the agent watches with the pod's own token: remove the field"
+        found.append(("automountServiceAccountToken", why))
     return [
         forbidden(
-            f"{path}.{field}" if field else path,
-            f'with the annotation {keys.GROUP_BARRIER_ANNOTATION} "{SUPERVISOR}", {why}: '
-            f'change it, or take "{INIT_CONTAINER}"',
+            f"{path}.{field}",
+            f'with the annotation {keys.GROUP_BARRIER_ANNOTATION} "{SUPERVISOR}", {why}, '
+            f'or take "{INIT_CONTAINER}"',
         )
         for field, why in found
     ]
-
-
-def _order(spec: Json, targets: set[str]) -> Iterator[FieldError]:
-    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
-    if order == "InOrder":
-        why = "must not be InOrder when groupSchedulingConfig spans more than one replicatedJob"
-        yield invalid("spec.startupPolicy.startupPolicyOrder", order, why)
-    through = reached_targets(spec, targets)
-    for at, job in objects(spec, "replicatedJobs"):
-        if text(job, "name") not in targets:
-            continue
-        for nth, dependency in objects(job, "dependsOn"):
-            name = text(dependency, "name")
-            if name not in targets and name not in through:
-                continue
-            how = "" if name in targets else f" ({through[name]}) through it"
-            path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
-            why = "a target of groupSchedulingConfig must not depend on another one of the group"
-            yield invalid(path, name, f"{why}{how}")
 
 
 def _reserved_names(spec: Json, targets: set[str]) -> Iterator[FieldError]:

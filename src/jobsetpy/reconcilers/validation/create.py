@@ -41,7 +41,7 @@ from jobsetpy.reconcilers.rules.field_errors import (
 )
 from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, number, objects, text, texts
 from jobsetpy.reconcilers.rules.names import effective_name
-from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+from jobsetpy.reconcilers.rules.replicated_jobs import order_problems, replicas_of
 from jobsetpy.reconcilers.startup_groups import validation as validation_groups
 
 
@@ -122,21 +122,9 @@ def in_place_restart(spec: Json, features: Features) -> Iterator[FieldError]:
             "InPlaceRestart is disabled"
         )
         return
-    jobs = objects(spec, "replicatedJobs")
-    if len(jobs) < 2:
-        return
-    why = (
-        f"restartStrategy is {keys.IN_PLACE_RESTART}: the workers of all replicatedJobs start "
-        "together, so none can wait for another to start first"
-    )
-    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
-    if order == "InOrder":
-        field = "spec.startupPolicy.startupPolicyOrder"
-        yield invalid(field, order, f"must be AnyOrder when {why}")
-    for at, job in jobs:
-        for nth, dependency in objects(job, "dependsOn"):
-            field = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
-            yield invalid(field, text(dependency, "name"), f"must not be there when {why}")
+    names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
+    why = f"workers of all replicatedJobs start together with {keys.IN_PLACE_RESTART}"
+    yield from order_problems(spec, names, why)
 
 
 def _first_depends_on(spec: Json) -> Iterator[FieldError]:

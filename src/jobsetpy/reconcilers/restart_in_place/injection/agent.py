@@ -21,7 +21,7 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection import pods, worker_variables
 from jobsetpy.reconcilers.restart_in_place.injection.heartbeats import ring_variables
 from jobsetpy.reconcilers.restart_in_place.injection.options import Options, read_options
-from jobsetpy.reconcilers.rules.agent_containers import runs_agent
+from jobsetpy.reconcilers.rules.agent_containers import obstacles, runs_agent
 from jobsetpy.reconcilers.rules.annotations import check_annotations, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
@@ -246,20 +246,6 @@ def _clashes(pod: Json, path: str, options: Options) -> Iterator[FieldError]:
             if text(each, "name") == keys.AGENT_NAME:
                 why = "is the name of the in-place restart agent: choose another one"
                 yield invalid(f"{path}.{kind}[{at}].name", keys.AGENT_NAME, why)
-    for where, container in _workers(pod, path, options) if options.supervised else ():
-        for nth, mount in objects(container, "volumeMounts"):
-            folder = text(mount, "mountPath")
-            if folder.rstrip("/") == keys.AGENT_FOLDER:
-                why = "is where the in-place restart agent is mounted: choose another path"
-                yield invalid(f"{where}.volumeMounts[{nth}].mountPath", folder, why)
-        for nth, variable in objects(container, "env"):
-            name = text(variable, "name")
-            if name.startswith(keys.AGENT_VARIABLE_PREFIX):
-                why = (
-                    f"variables that begin with {keys.AGENT_VARIABLE_PREFIX} are the agent's own: "
-                    "choose another name"
-                )
-                yield invalid(f"{where}.env[{nth}].name", name, why)
 
 
 def _workers(pod: Json, path: str, options: Options) -> list[tuple[str, Json]]:
@@ -283,19 +269,8 @@ def _account(pod: Json, path: str) -> Iterator[FieldError]:
 def _unsupervisable(pod: Json, path: str, options: Options) -> Iterator[FieldError]:
     """Return reasons why the worker cannot be the agent's child."""
     for where, container in _workers(pod, path, options):
-        if not items(container, "command"):
-            why = (
-                "the agent runs the worker's command, and the entry point of an image cannot "
-                f'be known: write the command out, or use "{SIDECAR}"'
-            )
-            yield required(f"{where}.command", why)
-        for probe in ("livenessProbe", "startupProbe"):
-            if container.get(probe) is not None:
-                why = (
-                    "the kubelet would end the container while its group waits for all workers: "
-                    f'remove the probe, or use "{SIDECAR}"'
-                )
-                yield forbidden(f"{where}.{probe}", why)
+        for field, why in obstacles(container):
+            yield forbidden(f"{where}.{field}", f'{why}, or use "{SIDECAR}"')
     if options.end_codes_given and pod.get("restartPolicy") == "OnFailure":
         why = "exit codes can end the pod only with restartPolicy Never"
         yield invalid(f"{path}.restartPolicy", "OnFailure", why)

@@ -325,12 +325,12 @@ REFUSED = {
     "a Job that waits for another one": (
         two_jobs(dependsOn=[{"name": "w", "status": "Ready"}]),
         "spec.replicatedJobs[1].dependsOn[0].name",
-        "none can wait for another to start first",
+        "start together with InPlaceRestart",
     ),
     "in order": (
         two_jobs(order="InOrder"),
         "spec.startupPolicy.startupPolicyOrder",
-        "none can wait for another to start first",
+        "start together with InPlaceRestart",
     ),
     "no start": (
         jobset(notes={START: "yes"}),
