@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.kubectl import output, timeline
 
 Json = Mapping[str, Any]
@@ -192,8 +193,8 @@ def pods_of(jobset: Json) -> int:
     found = 0
     for item in jobset["spec"].get("replicatedJobs") or ():
         job = item["template"].get("spec") or {}
-        pods = job.get("parallelism", 1)
-        found += item.get("replicas", 1) * min(pods, job.get("completions") or pods)
+        pods = pods_at_once(job.get("parallelism"), job.get("completions"))
+        found += item.get("replicas", 1) * pods
     return found
 
 

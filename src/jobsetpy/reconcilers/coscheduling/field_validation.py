@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.reconcilers.coscheduling.backends import PODGROUP
 from jobsetpy.reconcilers.coscheduling.pod_groups import MAX_TEMPLATES
 from jobsetpy.reconcilers.coscheduling.requests import (
@@ -27,7 +28,6 @@ from jobsetpy.reconcilers.rules.field_errors import (
     too_many,
 )
 from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, number, objects, text, texts
-from jobsetpy.reconcilers.rules.membership import pods_at_once
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 
 MAX_CLAIMS: Final = 4

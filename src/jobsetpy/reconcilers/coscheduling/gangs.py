@@ -17,6 +17,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPodLabels
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.reconcilers.coscheduling.requests import GangRequest, gang_requests, positive
 from jobsetpy.reconcilers.failure_policy.decision import split
@@ -25,7 +26,6 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child
 from jobsetpy.reconcilers.rules.membership import (
     parse_count,
-    pods_at_once,
     pods_of_template,
     replicated_job_of,
 )

@@ -46,7 +46,7 @@ from jobsetpy.reconcilers.coscheduling.tally import (
     gang_state,
 )
 from jobsetpy.reconcilers.execution import metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
+from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches, pods_labelled
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
@@ -91,7 +91,7 @@ OPEN_PODS: rt.Index[ChildPod] = rt.Index("openGangPods", _jobset_of_open_pod)
 """Pods in gangs that have no node yet, by their JobSet."""
 
 
-class CoschedulingReconciler:
+class CoschedulingReconciler(CacheReader):
     """Reconciler of the gangs of JobSets.
 
     Args:
@@ -100,10 +100,7 @@ class CoschedulingReconciler:
     """
 
     def __init__(self, caches: SharedCaches, settings: CoschedulingSettings) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
+        super().__init__(caches)
         self._settings = settings
         self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be checked, by name
         self._memory = Memories(GangMemory)

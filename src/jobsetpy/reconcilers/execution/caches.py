@@ -14,7 +14,9 @@ from jobsetpy.api.core import ConfigMap, LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import KubeObject, OwnerReference, controller_of
 from jobsetpy.reconcilers.execution.definition import Definition
+from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.status_writer import StatusWriter
+from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -146,6 +148,36 @@ class SharedCaches:
         )
         self.manager.add(controller)
         return controller
+
+
+class CacheReader:
+    """Reconciler that reads JobSets, Jobs and pods from the manager's caches.
+
+    Args:
+        caches: informers to read from.
+    """
+
+    def __init__(self, caches: SharedCaches) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._events = caches.events
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+
+    def _record(self, jobset: JobSet, event: EmitEvent, **about: Any) -> None:
+        """Record an event of a JobSet; ``about`` as for ``EventRecorder.event``."""
+        self._events.event(jobset, event.type_, event.reason, event.message, **about)
+
+    async def _delete(self, pod: ChildPod | ListedPod) -> None:
+        """Delete a pod, and no other of its name.
+
+        Raises:
+            ConflictError: there is another pod of this name.
+            NotFoundError: there is none.
+        """
+        meta = pod.metadata
+        await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
 
 
 def node_labels(nodes: rt.Store[LabelledNode], name: str) -> Mapping[str, str] | None:

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.api.jobset import JobSet, ReplicatedJobStatus
 from jobsetpy.api.meta import condition_true
 from jobsetpy.reconcilers.rules.buckets import Buckets
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.membership import pods_at_once, pods_of, replicated_job_of
+from jobsetpy.reconcilers.rules.membership import pods_of, replicated_job_of
 from jobsetpy.reconcilers.rules.spares import seats_of_job, working_jobs
 
 

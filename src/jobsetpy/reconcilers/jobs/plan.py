@@ -388,17 +388,7 @@ class _JobsPlanner:
         counters_s = self._counters_wait_s(change)
         if counters_s > SOON_S:
             change = None
-        waits_s = (
-            delay_s,
-            counters_s if counters_s > SOON_S else 0.0,
-            self.paused_s,
-            self.recreation.wait_s if self.recreation.held else 0.0,
-            report_after_s(self.held, self.now.monotonic) or 0.0,
-            self.stalled.next_s or 0.0,
-            0.0 if self.expiry is None else self.expiry.left_s(self.now),
-            DEFINITION_S if self.observed.missing else 0.0,
-        )
-        wait_s = min((each for each in waits_s if each), default=None)
+        wait_s = self._next_look_s(delay_s, counters_s if counters_s > SOON_S else 0.0)
         writes = change is not None and bool(change.patch)
         ready_since = self.memory.ready_since
         if self.ready and (writes or self._were_ready()):
@@ -425,6 +415,18 @@ class _JobsPlanner:
             pods=pods_of(self.jobset),
             result=Result(wait_s, _summary(self.actions, writes=writes)),
         )
+
+    def _next_look_s(self, *waits_s: float) -> float | None:
+        """Return the seconds until something has to be looked at again; ``None`` for nothing."""
+        own_s = (
+            self.paused_s,
+            self.recreation.wait_s if self.recreation.held else 0.0,
+            report_after_s(self.held, self.now.monotonic) or 0.0,
+            self.stalled.next_s or 0.0,
+            0.0 if self.expiry is None else self.expiry.left_s(self.now),
+            DEFINITION_S if self.observed.missing else 0.0,
+        )
+        return min((each for each in (*waits_s, *own_s) if each), default=None)
 
     def _activity(self) -> str:
         """Return the current activity of the JobSet, for the accounting of its time."""

@@ -16,7 +16,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.execution.caches import SharedCaches
+from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.status_writer import (
@@ -30,7 +30,7 @@ from jobsetpy.reconcilers.rules import conditions as cond
 WORKERS = 2
 
 
-class RefusedPodsReconciler:
+class RefusedPodsReconciler(CacheReader):
     """Reconciler that repeats the Job controller's event about rejected pods in a JobSet condition.
 
     Args:
@@ -38,9 +38,7 @@ class RefusedPodsReconciler:
     """
 
     def __init__(self, caches: SharedCaches) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobs = caches.jobs.store
+        super().__init__(caches)
         self._status = caches.status_writer()
         self._memories = Memories(RefusalMemory)
 

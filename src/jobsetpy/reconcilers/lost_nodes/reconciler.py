@@ -28,7 +28,7 @@ from jobsetpy.api.meta import controller_of
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of
+from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches, job_of
 from jobsetpy.reconcilers.execution.disruption import disruption
 from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
@@ -75,7 +75,7 @@ LEAVING: rt.Index[ChildPod] = rt.Index("leavingPods", _leaving)
 """Pods that are being deleted on a node, by the node and by the JobSet in their labels."""
 
 
-class LostNodesReconciler:
+class LostNodesReconciler(CacheReader):
     """Reconciler of unreachable nodes; the request's key is that of the node.
 
     Args:
@@ -84,13 +84,8 @@ class LostNodesReconciler:
     """
 
     def __init__(self, caches: SharedCaches, settings: LostNodesSettings) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
+        super().__init__(caches)
         self._nodes = caches.nodes.store
-        self._events = caches.events
         self._settings = settings
         self._memory: Memories[DueTimes] = Memories(dict)
 
@@ -206,9 +201,7 @@ class LostNodesReconciler:
             execution_metrics.lost_pods_deleted(len(deleted))
             event = lost.event(deleted)
             related = self._pods.get(rt.ObjectKey(lost.jobset.metadata.namespace, event.pod))
-            self._events.event(
-                lost.jobset, event.type_, event.reason, event.message, related=related
-            )
+            self._record(lost.jobset, event, related=related)
         return failures
 
     # -- cache lookups ------------------------------------------------------------------------

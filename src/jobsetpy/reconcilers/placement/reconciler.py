@@ -29,7 +29,12 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import controller_of
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, first_index_is_over, node_labels
+from jobsetpy.reconcilers.execution.caches import (
+    CacheReader,
+    SharedCaches,
+    first_index_is_over,
+    node_labels,
+)
 from jobsetpy.reconcilers.execution.disruption import disruption
 from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
@@ -76,7 +81,7 @@ PLACED: rt.Index[ChildPod] = rt.Index("exclusivePlacement", _index_values)
 """Pods with exclusive placement by their Job; leaders also by their role and their node."""
 
 
-class PodPlacementReconciler:
+class PodPlacementReconciler(CacheReader):
     """Reconciler of exclusively placed Jobs; the request's key is that of the Job.
 
     Args:
@@ -86,14 +91,9 @@ class PodPlacementReconciler:
     """
 
     def __init__(self, caches: SharedCaches, *, repair: bool) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
+        super().__init__(caches)
         self._nodes = caches.nodes.store
         self._node_labels = partial(node_labels, self._nodes)
-        self._events = caches.events
         self._repair = repair
         self._memory = Memories(PlacementMemory)
 
@@ -202,7 +202,7 @@ class PodPlacementReconciler:
         """Execute the actions for one incarnation; return the failures."""
         followers = placement.followers
         for notice in placement.notices:
-            self._record(placement, notice)
+            self._tell(placement, notice)
 
         async def release(pod: PlacedPod) -> None:
             names = [gate.name for gate in pod.spec.scheduling_gates]
@@ -230,7 +230,7 @@ class PodPlacementReconciler:
                         owner=FIELD_MANAGER,
                         subresource="status",
                     )
-                await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
+                await self._delete(pod)
 
         kept = await in_parallel(PARALLEL_WRITES, followers.release, release)
         stayed = await in_parallel(PARALLEL_WRITES, followers.evict, evict)
@@ -238,15 +238,14 @@ class PodPlacementReconciler:
         execution_metrics.followers_released(len(followers.release) - len(kept))
         execution_metrics.followers_evicted(evicted)
         if evicted:
-            self._record(placement, placement.evicted(job.name, evicted))
+            self._tell(placement, placement.evicted(job.name, evicted))
         return [*kept, *stayed]
 
-    def _record(self, placement: Placement, event: EmitEvent) -> None:
+    def _tell(self, placement: Placement, event: EmitEvent) -> None:
         meta = placement.of.first.metadata
         jobset = self._jobsets.get(rt.ObjectKey(meta.namespace, meta.labels.jobset_name))
         if jobset is not None and meta.annotations.jobset_uid in {"", jobset.metadata.uid}:
-            related = placement.of.first
-            self._events.event(jobset, event.type_, event.reason, event.message, related=related)
+            self._record(jobset, event, related=placement.of.first)
 
 
 def _footing(leader: ChildPod | None) -> tuple[bool, str]:

@@ -22,7 +22,13 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import REPORTERS, SharedCaches, job_of, pods_of_job
+from jobsetpy.reconcilers.execution.caches import (
+    REPORTERS,
+    CacheReader,
+    SharedCaches,
+    job_of,
+    pods_of_job,
+)
 from jobsetpy.reconcilers.execution.definition import Definition
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.owners import OWNERS
@@ -68,7 +74,7 @@ class RestartInPlaceSettings:
     own_writes_ttl_s: float = 30.0
 
 
-class RestartInPlaceReconciler:
+class RestartInPlaceReconciler(CacheReader):
     """Reconciler of the epochs of one JobSet.
 
     Args:
@@ -81,10 +87,7 @@ class RestartInPlaceReconciler:
     """
 
     def __init__(self, caches: SharedCaches, settings: RestartInPlaceSettings) -> None:
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
+        super().__init__(caches)
         self._nodes = caches.nodes.store
         self._settings = settings
         self.expectations = rt.Expectations(

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import ObjectKey
 
@@ -83,21 +84,6 @@ def parse_count(text: str | None) -> int | None:
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
         return None
     return int(text)
-
-
-def pods_at_once(parallelism: int | None, completions: int | None, succeeded: int = 0) -> int:
-    """Return the number of pods that a Job runs in parallel.
-
-    Args:
-        parallelism: parallelism of the Job; 1 if absent.
-        completions: completions of the Job; absent for a work queue, which ends with its first
-            success.
-        succeeded: number of its pods that have succeeded.
-    """
-    pods = 1 if parallelism is None else parallelism
-    if completions is None:
-        return 0 if succeeded else pods
-    return max(0, min(pods, completions - succeeded))
 
 
 def pods_of(jobset: JobSet) -> int:

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 from jobsetpy.api import keys
 from jobsetpy.api.annotations import read
 from jobsetpy.api.batch import Job
+from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.reconcilers.rules.json_tree import Json, child, number, pod_notes
-from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
+from jobsetpy.reconcilers.rules.membership import parse_count, pods_of_template
 
 
 class SpareCounts(NamedTuple):

@@ -188,8 +188,7 @@ def decide_epochs(
     newest = max(opened, jobset.status.synced_epoch, *pods.epochs)
     charged = account(jobset, newest, expected, uncounted_cause=uncounted)
     case = _Case(jobset, pods, expected, charged, cause, pace, seats, policy.max_restarts)
-    no_more = case.give_up(opened)
-    if no_more is not None:
+    if (no_more := case.give_up(opened)) is not None:
         return no_more
     if synced is not None:
         return case.sync()

@@ -17,7 +17,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of
+from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches, job_of, jobset_of
 from jobsetpy.reconcilers.restart_in_place.replacing.early_workers import (
     ObservedWorker,
     early_event,
@@ -41,7 +41,7 @@ class _First(NamedTuple):
     certain: bool
 
 
-class EarlyWorkersReconciler:
+class EarlyWorkersReconciler(CacheReader):
     """Reconciler that deletes a pod, the request's key, if its worker runs at a closed barrier.
 
     Args:
@@ -49,13 +49,8 @@ class EarlyWorkersReconciler:
     """
 
     def __init__(self, caches: SharedCaches) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
+        super().__init__(caches)
         self._nodes = caches.nodes.store
-        self._events = caches.events
         self._first: dict[rt.ObjectKey, _First] = {}
         self._forms: dict[str, bool] = {}
         """Results of ``held_by_probe``, by UID of the Job: they never change."""
@@ -98,7 +93,7 @@ class EarlyWorkersReconciler:
         plan = plan_early(observed)
         if plan.delete and observed.pod is not None and observed.jobset is not None:
             with suppress(ConflictError, NotFoundError):  # another of that name, or none
-                await self._delete(observed, observed.pod, observed.jobset)
+                await self._delete_early(observed, observed.pod, observed.jobset)
         if plan.result.delay is None:
             self._first.pop(request.key, None)
         return plan.result
@@ -118,14 +113,13 @@ class EarlyWorkersReconciler:
             node_ready=node is None or node.ready,
         )
 
-    async def _delete(self, observed: ObservedWorker, pod: ChildPod, cached: JobSet) -> None:
-        meta = pod.metadata
-        jobset = await self._client.get(JobSet, meta.namespace, cached.metadata.name)
+    async def _delete_early(self, observed: ObservedWorker, pod: ChildPod, cached: JobSet) -> None:
+        key = cached.metadata.key
+        jobset = await self._client.get(JobSet, key.namespace, key.name)
         if not plan_early(attrs.evolve(observed, jobset=jobset)).delete:
             return
-        await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
-        event = early_event(pod, jobset)
-        self._events.event(jobset, event.type_, event.reason, event.message)
+        await self._delete(pod)
+        self._record(jobset, early_event(pod, jobset))
 
 
 def setup(manager: rt.Manager) -> rt.Controller:

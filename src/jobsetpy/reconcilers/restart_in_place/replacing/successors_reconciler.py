@@ -30,7 +30,7 @@ from jobsetpy.errors import (
     NotFoundError,
 )
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, jobset_of, pods_of_job
+from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches, jobset_of, pods_of_job
 from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
@@ -77,7 +77,7 @@ class SuccessorSettings:
     nodes: NodeMemory = attrs.field(factory=NodeMemory)
 
 
-class SuccessorPodsReconciler:
+class SuccessorPodsReconciler(CacheReader):
     """Reconciler that creates the successors of the failed pods of a Job, the request's key.
 
     Args:
@@ -86,12 +86,7 @@ class SuccessorPodsReconciler:
     """
 
     def __init__(self, caches: SharedCaches, settings: SuccessorSettings) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
-        self._events = caches.events
+        super().__init__(caches)
         self._settings = settings
         self._failures = FailureTimes()
         self._memories = Memories(MissingMembers)
@@ -141,7 +136,7 @@ class SuccessorPodsReconciler:
             plan = plan_successors(observed, memory, moment(self._clock))
         self._memories.keep(key, plan.memory)
         if whole is not None and plan.delete:
-            return await self._delete(whole, plan)
+            return await self._delete_left_over(whole, plan)
         if whole is not None and plan.create:
             return await self._execute(whole, observed.jobset, plan)
         return plan.result
@@ -188,7 +183,7 @@ class SuccessorPodsReconciler:
         raise_failures(failures, "successors of failed pods could not be created")
         return plan.result
 
-    async def _delete(self, job: WholeJob, plan: SuccessorPlan) -> rt.Result:
+    async def _delete_left_over(self, job: WholeJob, plan: SuccessorPlan) -> rt.Result:
         """Delete pods that the Job has left over; nothing else removes their finalizer."""
 
         async def delete(pod: ChildPod) -> None:
@@ -198,7 +193,7 @@ class SuccessorPodsReconciler:
                     await self._client.merge_patch(
                         ChildPod, meta.namespace, meta.name, finalizer_patch(pod)
                     )
-                await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
+                await self._delete(pod)
                 message = f"Deleted pod: {meta.name}, which was created while the Job finished"
                 reason = keys.LATE_POD_DELETED_REASON
                 self._events.event(job, cond.NORMAL, reason, message, series=meta.name)
@@ -239,8 +234,7 @@ class SuccessorPodsReconciler:
         )
         if one.unfit and one.predecessor is not None and jobset is not None:
             event = unfit_event(one.predecessor, one.name, self._settings.nodes)
-            series = one.predecessor.metadata.name
-            self._events.event(jobset, event.type_, event.reason, event.message, series=series)
+            self._record(jobset, event, series=one.predecessor.metadata.name)
 
     async def _index_failures(self, one: Successor) -> int:
         """Return the failures of an index; 0 if its pods were not counted."""

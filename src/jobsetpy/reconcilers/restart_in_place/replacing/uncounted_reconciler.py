@@ -22,7 +22,13 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of, pods_of_job
+from jobsetpy.reconcilers.execution.caches import (
+    CacheReader,
+    SharedCaches,
+    job_of,
+    jobset_of,
+    pods_of_job,
+)
 from jobsetpy.reconcilers.restart_in_place.replacing.uncounted import (
     CHECK_S,
     LeavingPlan,
@@ -40,7 +46,7 @@ REMEMBERED_S: Final = 300.0
 """Time in seconds for which a pod that leaves is remembered; longer than an election takes."""
 
 
-class LeavingPodsReconciler:
+class LeavingPodsReconciler(CacheReader):
     """Reconciler that removes the Job controller's finalizer from a leaving pod, the request's key.
 
     Args:
@@ -48,12 +54,7 @@ class LeavingPodsReconciler:
     """
 
     def __init__(self, caches: SharedCaches) -> None:
-        self._client = caches.manager.client
-        self._clock = caches.manager.clock
-        self._jobsets = caches.jobsets.store
-        self._jobs = caches.jobs.store
-        self._pods = caches.pods.store
-        self._events = caches.events
+        super().__init__(caches)
         self._leaving: dict[rt.ObjectKey, ObservedLeaving] = {}
         """Pods in the order in which they were first observed leaving."""
         self._unserved: set[rt.ObjectKey] = set()
@@ -150,12 +151,10 @@ class LeavingPodsReconciler:
             return stored.status.phase == "Succeeded"
         if plan.delete and pod is not None:
             with suppress(ConflictError, NotFoundError):
-                meta = pod.metadata
-                await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
+                await self._delete(pod)
         if plan.recreate and job is not None and jobset is not None:
             await self._recreate(job)
-            event = plan.event(observed.first, job)
-            self._events.event(jobset, event.type_, event.reason, event.message)
+            self._record(jobset, plan.event(observed.first, job))
         return False
 
     async def _recreate(self, job: Job) -> None:
