@@ -74,9 +74,15 @@ class ChildPodLabels:
     pod_group: str = field(default="", name=keys.POD_GROUP_NAME)
     pod_group_minimum: str = field(default="", name=keys.POD_GROUP_MIN_AVAILABLE)
 
-    def __attrs_post_init__(self) -> None:
-        """Share strings between the pods of a Job."""
-        _intern(self, *ChildPodLabels.__annotations__)
+
+_LABELS: Final = tuple(ChildPodLabels.__annotations__)
+
+
+@lru_cache(maxsize=4096)
+def _shared_labels(labels: ChildPodLabels) -> ChildPodLabels:
+    """Return the first of equal labels, so that the pods of a Job share one."""
+    _intern(labels, *_LABELS)
+    return labels
 
 
 @wire
@@ -146,8 +152,9 @@ class ChildPodMeta:
     finalizers: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Share the namespace's string and the finalizers between pods."""
+        """Share the namespace's string, the labels and the finalizers between pods."""
         _intern(self, "namespace")
+        object.__setattr__(self, "labels", _shared_labels(self.labels))
         if self.finalizers:
             object.__setattr__(self, "finalizers", _shared(self.finalizers))
 
