@@ -1,4 +1,4 @@
-"""Completion: for ``kubectl jobset`` by kubectl's own, for ``kubectl-jobset`` by a shell function.
+"""Completion of ``kubectl jobset``, by kubectl's own.
 
 kubectl asks a program ``kubectl_complete-jobset`` for the words that may follow, with those that
 are there as arguments, and expects one a line and ``:4`` (no file names) at the end.
@@ -20,42 +20,8 @@ from jobsetpy.kubectl.kubeconfig import Options
 NO_FILES: Final = ":4"
 FILES: Final = ":0"
 
-_BASH: Final = """\
-_kubectl_jobset() {
-  local words
-  words=$(kubectl_complete-jobset "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-  if [ "${words##*:}" = 0 ]; then
-    COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
-    return
-  fi
-  COMPREPLY=($(compgen -W "${words%:*}" -- "${COMP_WORDS[COMP_CWORD]}"))
-}
-complete -F _kubectl_jobset kubectl-jobset
-"""
-_ZSH: Final = """\
-#compdef kubectl-jobset
-_kubectl_jobset() {
-  local -a found
-  found=("${(@f)$(kubectl_complete-jobset "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-  if [[ "${found[-1]}" == ":0" ]]; then _files; return; fi
-  compadd -- "${(@)found[1,-2]}"
-}
-compdef _kubectl_jobset kubectl-jobset
-"""
 _OF_THE_CLUSTER: Final = frozenset({"--context", "--namespace", "-n"})
 _FILES: Final = frozenset({"FILE", "KUBECONFIG"})
-SHELLS: Final = {"bash": _BASH, "zsh": _ZSH}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("shell", choices=sorted(SHELLS))
-
-
-def run(options: argparse.Namespace) -> int:
-    """Print the shell's function, to be sourced."""
-    sys.stdout.write(SHELLS[options.shell])
-    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,8 +54,6 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
         found = list(COMMANDS)
     elif command == "lint":
         directive = FILES
-    elif command == "completion":
-        found = list(SHELLS)
     else:
         found = _listed(before, "")
     return [each for each in found if each.startswith(last)], directive

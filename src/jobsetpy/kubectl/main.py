@@ -30,7 +30,6 @@ COMMANDS: Final = {
     "explain": "print the settings that apply to a JobSet, and where each comes from",
     "convert": "print manifests with restart in place in the place of torchrun and other launchers",
     "doctor": "see whether the cluster is fit for JobSets, and what would fix it",
-    "completion": "print completion for bash or zsh",
 }
 
 _MODULES: Final = {
@@ -42,7 +41,7 @@ _MODULES: Final = {
 }
 """Where a command is, if not in the module of its name."""
 
-OFFLINE: Final = frozenset({"completion", "convert", "create", "lint", "explain"})
+OFFLINE: Final = frozenset({"convert", "create", "lint", "explain"})
 """Commands that see to a cluster themselves, if they need one."""
 
 FLAGS: Final = (

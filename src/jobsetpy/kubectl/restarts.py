@@ -14,7 +14,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("name", metavar="NAME", help="the JobSet")
     parser.add_argument("--svg", metavar="FILE", help="draw them into a file; - for the output")
-    parser.add_argument("--html", metavar="FILE", help="likewise, as a page with a table")
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -26,12 +25,9 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     pods = (status.get("inPlaceRestart") or {}).get("pods")
     if pods:
         title += f", {pods} pods"
-    for draw, file in ((timeline.svg, options.svg), (timeline.html, options.html)):
-        if file:
-            save(draw(title, history), file)
-    if options.svg or options.html:
-        return 0
-    if options.output:
+    if options.svg:
+        save(timeline.svg(title, history), options.svg)
+    elif options.output:
         output.write(history, options.output)
     elif history:
         _print(history)
@@ -60,7 +56,7 @@ def _nothing(jobset: dict[str, object], name: str) -> str:
 
 
 def save(text: str, file: str) -> None:
-    """Write a picture or page to a file, or to the output for ``-``."""
+    """Write a picture to a file, or to the output for ``-``."""
     if file == "-":
         print(text, end="")  # noqa: T201
         return

@@ -126,31 +126,6 @@ def svg(title: str, history: Sequence[Record]) -> str:
     return picture(title, height, out)
 
 
-def html(title: str, history: Sequence[Record]) -> str:
-    """A page with the picture and a table of the same."""
-    columns, listed = table(history)
-    head = "".join(f"<th>{escape(each)}</th>" for each in columns)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in reversed(listed)
-    )
-    style = (
-        ":root{color-scheme:light dark}"
-        "body{font-family:system-ui,sans-serif;margin:1.5rem;color:#24292f;background:#ffffff}"
-        "svg{max-width:100%;min-width:40rem;height:auto}div{overflow-x:auto;margin-top:1rem}"
-        "table{border-collapse:collapse;font-size:14px}"
-        "th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #8c959f66}"
-        "@media (prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}}"
-    )
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>{style}</style></head><body>"
-        f"<div>{svg(title, history)}</div><div><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div></body></html>\n"
-    )
-
-
 COLUMNS: Final = (
     *("BEGAN", "RESTART", "COUNTED", "RULE", "CAUSE"),
     *("DETECTION", "DEPRECATION", "GATHERING", "LIFT", "LAST POD", "OUTCOME"),

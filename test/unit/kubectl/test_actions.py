@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -128,7 +125,6 @@ async def test_jobset_that_has_ended_is_not_restarted(kubectl):
         (["restart", "--k"], (["--kubeconfig"], ":4")),
         (["-o", "j"], (["json"], ":4")),
         (["--kubeconfig", ""], ([], ":0")),
-        (["completion", ""], (["bash", "zsh"], ":4")),
         ([], (list(COMMANDS), ":4")),
         (["status", "--w"], (["--watch"], ":4")),
         (["restarts", "x", "--svg", ""], ([], ":0")),
@@ -150,26 +146,3 @@ def test_completion_without_a_cluster_suggests_nothing(tmp_path, monkeypatch, ca
 
     assert completion.main(["status", ""]) == 0
     assert capsys.readouterr().out.strip() == ":4"
-
-
-def test_bash_completes_with_the_function(tmp_path):
-    """The words are those of the plugin."""
-    (tmp_path / "function").write_text(completion.SHELLS["bash"])
-    code = "from jobsetpy.kubectl.completion import main; main()"
-    (tmp_path / "kubectl_complete-jobset").write_text(
-        f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$@\"\n"
-    )
-    (tmp_path / "kubectl_complete-jobset").chmod(0o755)
-    script = (
-        ". ./function; COMP_WORDS=(kubectl-jobset status --w); COMP_CWORD=2; _kubectl_jobset; "
-        'echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["--watch"])
