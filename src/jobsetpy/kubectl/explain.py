@@ -63,19 +63,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the settings; return 1 if a manifest is refused."""
-    code, found = 0, []
     path = Path(options.what)
     if options.what == "-" or path.exists() or path.suffix in manifests.SUFFIXES:
-        for document in manifests.read([options.what]):
-            if document.data is None:
-                raise CommandError(f"error: {document.place}: {document.problem}")
-            if document.is_jobset:
-                found.append(_admitted(document.data, options))
-                code = code or (EXIT_ERROR if found[-1][1] else 0)
-        if not found:
-            raise CommandError("error: no JobSet in what was given")
+        found = _from_manifests(options)
     else:
         found = [(_from_cluster(options, lambda server: server.jobset(options.what)), [])]
+    code = EXIT_ERROR if any(errors for _, errors in found) else 0
     if options.output:
         rows = [[each._asdict() for each in settings(jobset)] for jobset, _ in found]
         output.write(rows if len(rows) > 1 else rows[0], options.output)
@@ -116,6 +109,19 @@ def settings(jobset: Json) -> Iterator[Effective]:
             yield Effective(short, str(holder.notes[name]), source, page)
         if without and row.default and not idles(name, notes, child(jobset, "spec")):
             yield Effective(short, row.default, "default", page)
+
+
+def _from_manifests(options: argparse.Namespace) -> list[tuple[Json, list[str]]]:
+    """Return each JobSet as admission would store it, and the errors."""
+    found = []
+    for document in manifests.read([options.what]):
+        if document.data is None:
+            raise CommandError(f"error: {document.place}: {document.problem}")
+        if document.is_jobset:
+            found.append(_admitted(document.data, options))
+    if not found:
+        raise CommandError("error: no JobSet in what was given")
+    return found
 
 
 def _admitted(data: dict[str, Any], options: argparse.Namespace) -> tuple[Json, list[str]]:

@@ -7,13 +7,14 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def stop_on_signals(
-    stop: asyncio.Event, signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
-) -> Iterator[None]:
-    """Set ``stop`` on the first of ``signals`` within the block.
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set ``stop`` on the first SIGTERM or SIGINT within the block.
 
     A second one ends the process immediately with 128 + its number. On exit the previous handlers
     are restored.
@@ -25,10 +26,10 @@ def stop_on_signals(
             os._exit(128 + number)
         stop.set()
 
-    for number in signals:
+    for number in _SIGNALS:
         loop.add_signal_handler(number, handle, number)
     try:
         yield
     finally:
-        for number in signals:
+        for number in _SIGNALS:
             loop.remove_signal_handler(number)
