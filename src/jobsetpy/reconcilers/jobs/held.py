@@ -15,36 +15,17 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.meta import ObjectMeta
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import replicated_job_of
-from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 STALLED_AFTER_S: Final = 300.0
 """Time after which a deletion is reported that waits for pods, in seconds; their own time to end
 comes in addition."""
-REPORTED_AFTER_S: Final = 60.0
-"""Time after which a Job that only finalizers keep is reported, in seconds."""
 
 _GARBAGE_COLLECTOR: Final = "foregroundDeletion"
 _MAX_TEXT: Final = 400
 _MAX_NAMED: Final = 5
-
-
-def held(jobs: Iterable[Job], known: Mapping[str, float], now: float) -> dict[str, float]:
-    """Return the time since when each Job is kept only by foreign finalizers, by UID.
-
-    Args:
-        jobs: Jobs of the JobSet.
-        known: result of the previous plan.
-        now: current time on the monotonic clock.
-    """
-    return {
-        job.metadata.uid: known.get(job.metadata.uid, now)
-        for job in jobs
-        if job.metadata.deletion_timestamp is not None
-        and job.metadata.finalizers
-        and _GARBAGE_COLLECTOR not in job.metadata.finalizers
-    }
 
 
 @attrs.frozen
@@ -52,7 +33,7 @@ class StalledDeletions:
     """Deleted Jobs that are still there, so that no other can be created in their place.
 
     Args:
-        names: their names, sorted.
+        names: their names, sorted; of those that only finalizers of others keep, these, too.
         next_s: seconds until another one is to be reported; ``None`` if there is none.
     """
 
@@ -93,29 +74,14 @@ def stalled_deletions(
         limit_s = after_s + grace_s.get(replicated_job_of(job), 0.0)
         left_s = limit_s - (now - at).total_seconds()
         if left_s <= 0:
-            names.append(job.metadata.name)
+            names.append(_named(job.metadata))
         else:
             waits.append(left_s)
     return StalledDeletions(tuple(sorted(names)), min(waits, default=None))
 
 
-def report_after_s(since: Mapping[str, float], now: float) -> float | None:
-    """Return the seconds until another Job is to be reported; ``None`` if there is none."""
-    waits = [at + REPORTED_AFTER_S - now for at in since.values()]
-    return min((wait for wait in waits if wait > 0), default=None)
-
-
-def held_notices(jobs: Iterable[Job], since: Mapping[str, float], now: float) -> list[EmitEvent]:
-    """Return events about the Jobs that have been kept for too long, sorted by name."""
-    out = []
-    for job in sorted(jobs, key=lambda job: job.metadata.name):
-        meta = job.metadata
-        if now - since.get(meta.uid, now) < REPORTED_AFTER_S:
-            continue
-        names = ", ".join(meta.finalizers)[:_MAX_TEXT]
-        message = (
-            f"job {meta.name!r} is deleted, but its finalizers keep it: {names}; no other can be "
-            "created in its place until whatever has set them removes them"
-        )
-        out.append(EmitEvent(cond.WARNING, keys.JOB_HELD_REASON, message, meta.name))
-    return out
+def _named(meta: ObjectMeta) -> str:
+    """Return the name of a Job, with the finalizers that keep it although its pods are gone."""
+    if not meta.finalizers or _GARBAGE_COLLECTOR in meta.finalizers:
+        return meta.name
+    return f"{meta.name} (kept by {', '.join(meta.finalizers)[:_MAX_TEXT]})"

@@ -51,9 +51,6 @@ from jobsetpy.reconcilers.jobs.counters import (
 from jobsetpy.reconcilers.jobs.held import (
     STALLED_AFTER_S,
     StalledDeletions,
-    held,
-    held_notices,
-    report_after_s,
     stalled_deletions,
 )
 from jobsetpy.reconcilers.jobs.recreation import SOON_S, Recreation
@@ -249,7 +246,6 @@ class _JobsPlanner:
         self.regrouped = regrouped(jobset, self.buckets.active) if may_regroup else []
         self.deletion: PinnedTime | None = None
         self.expiry: PinnedTime | None = None
-        self.held = held(observed.jobs, memory.held, now.monotonic)
         # Back-off of a restart in place; that of a restart of all Jobs is computed before creation.
         self.paused_s = self._wait_s() if self.restarting else 0.0
 
@@ -421,7 +417,6 @@ class _JobsPlanner:
         own_s = (
             self.paused_s,
             self.recreation.wait_s if self.recreation.held else 0.0,
-            report_after_s(self.held, self.now.monotonic) or 0.0,
             self.stalled.next_s or 0.0,
             0.0 if self.expiry is None else self.expiry.left_s(self.now),
             DEFINITION_S if self.observed.missing else 0.0,
@@ -455,7 +450,6 @@ class _JobsPlanner:
             pause=self.restart_pace.pause,
             deletion=self.deletion,
             expiry=self.expiry,
-            held=self.held,
         )
 
     def _counters_wait_s(self, change: p.StatusChange | None) -> float:
@@ -473,8 +467,6 @@ class _JobsPlanner:
             for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
         ]
         notices += stored_rules_notice(self.spec.failure_policy)
-        if self.held:
-            notices += held_notices(self.observed.jobs, self.held, self.now.monotonic)
         notices += [stays_failed_notice(match) for match in self.stay_failed]
         notices += [
             p.EmitEvent(

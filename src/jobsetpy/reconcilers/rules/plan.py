@@ -206,7 +206,6 @@ class JobsMemory:
         pause: end of the stored back-off, with its monotonic time.
         deletion: time at which the finished JobSet is deleted, likewise.
         expiry: end of the current run by its deadline, with its monotonic time.
-        held: monotonic times since which deleted Jobs are kept by finalizers alone, by UID.
     """
 
     uid: str = ""
@@ -221,7 +220,6 @@ class JobsMemory:
     pause: PinnedTime | None = None
     deletion: PinnedTime | None = None
     expiry: PinnedTime | None = None
-    held: Mapping[str, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -449,35 +449,26 @@ def test_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
 
 
 @pytest.mark.parametrize(
-    ("finalizers", "messages"),
+    ("finalizers", "named"),
     [
-        (["example.com/x"], 1),
-        (["foregroundDeletion", "example.com/x"], 0),
-        (["foregroundDeletion"], 0),
+        (["example.com/x"], "test-js-w-0 (kept by example.com/x): they"),
+        (["foregroundDeletion", "example.com/x"], "test-js-w-0: they"),
     ],
-    ids=["another's", "pods are not gone yet", "the garbage collector's"],
+    ids=["another's", "pods are not gone yet"],
 )
-def test_job_is_reported_when_only_finalizers_of_others_keep_it(finalizers, messages):
-    """Once, after a minute; no Job can be created in its place."""
+def test_finalizers_are_named_when_only_those_of_others_keep_a_job(finalizers, named):
+    """In the condition of all deletions that take too long."""
     jobs = Recreations()
     jobs.recreate()
     old = child("u0", finalizers=finalizers, deletionTimestamp="2026-01-01T00:00:00Z")
     first = jobs.plan(old)
-    jobs.at += 59
-    early = jobs.plan(old)
-    jobs.at += 1
-    late = [jobs.plan(old), jobs.plan(old)]
+    jobs.at += 330
+    jobs.wall += timedelta(seconds=330)
+    late = jobs.plan(old)
 
-    assert first.result.delay == timedelta(seconds=60 if messages else 330)
-    assert (first.notices, early.notices) == ((), ())
-    assert [len(plan.notices) for plan in late] == [messages, 0]
-    if messages:
-        (notice,) = late[0].notices
-        expected = (
-            "job 'test-js-w-0' is deleted, but its finalizers keep it: example.com/x; no other"
-        )
-        assert notice.reason == "JobHeldByFinalizers"
-        assert notice.message.startswith(expected)
+    assert first.result.delay == timedelta(seconds=330)
+    (condition,) = [c for c in late.status.status.conditions if c.type == "DeletionStalled"]
+    assert named in condition.message
 
 
 def finished(at):
