@@ -41,10 +41,11 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
+from jobsetpy.reconcilers.restart_in_place.epochs.barrier import is_live
 from jobsetpy.reconcilers.restart_in_place.job_controller import template_rules
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
-from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
+from jobsetpy.reconcilers.rules.membership import parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 
 EXPECTED_CODES: Final = (137, 143)
@@ -124,7 +125,7 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
     first, pod, job, jobset = observed.first, observed.pod, observed.job, observed.jobset
     if job is None:
         return _check_again(observed)  # without a line in the log: so do all pods of deleted Jobs
-    if jobset is None or not _replaces_pods(jobset) or not _is_replaced(jobset, job, first):
+    if jobset is None or not is_live(jobset) or not _is_replaced(jobset, job, first):
         return LeavingPlan()
     if pod is not None and pod.metadata.tracked:
         if not _is_replaced(jobset, job, pod):
@@ -165,16 +166,6 @@ def finalizer_patch(pod: ChildPod) -> dict[str, object]:
     meta = pod.metadata
     others = [name for name in meta.finalizers if name != keys.JOB_TRACKING_FINALIZER]
     return {"metadata": {"uid": meta.uid, "finalizers": others or None}}
-
-
-def _replaces_pods(jobset: JobSet) -> bool:
-    """Return True if a JobSet's pods have to be replaced; if suspended, once it resumes."""
-    return (
-        jobset.spec.restarts_in_place
-        and jobset.metadata.deletion_timestamp is None
-        and is_ours(jobset)
-        and cond.finished(jobset.status.conditions) is None
-    )
 
 
 def _is_replaced(jobset: JobSet, job: Job, pod: ChildPod) -> bool:
