@@ -197,14 +197,9 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         out["budget"] = {"max": most, "spent": spent, "left": max(0, most - spent)}
     if policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART:
         out["epoch"] = {"synced": status.synced_epoch, "deprecated": status.deprecated_epoch}
-        if out["state"] in IDLE:
-            out["barrier"] = {"closed": False}
-        else:
-            pods_by_job = [(job, of_jobs.get(job["metadata"]["uid"], ())) for job in mine]
-            working = [
-                pod for job, its in pods_by_job for pod in its if _seat(job, pod, done) != PARKED
-            ]
-            out["barrier"] = _barrier(model, working, jobset)
+        out["barrier"] = {"closed": False}
+        if out["state"] not in IDLE:
+            out["barrier"] = _barrier(model, _working(mine, of_jobs, done), jobset)
             out |= _all_spares(mine, done)
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
@@ -220,6 +215,14 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         for item in model.spec.replicated_jobs
     ]
     return out
+
+
+def _working(
+    jobs: Sequence[Json], pods: Mapping[str, Sequence[Json]], done: InPlaceRestart
+) -> list[Json]:
+    """Return the pods with a seat, given the pods by the UIDs of their Jobs."""
+    each_job = [(job, pods.get(job["metadata"]["uid"], ())) for job in jobs]
+    return [pod for job, its in each_job for pod in its if _seat(job, pod, done) != PARKED]
 
 
 def _all_spares(jobs: Sequence[Json], done: InPlaceRestart) -> dict[str, Any]:
