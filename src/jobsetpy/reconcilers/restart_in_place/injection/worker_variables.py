@@ -290,8 +290,7 @@ def seat_variables(
     spares, pods = spares_in(job, notes), number(job_spec(job), "completions") or 0
     found = {"WORKER_SEATS": str(pods - min(pods, spares.pods))}
     if spares.jobs:
-        jobs = number(job, "replicas")
-        found["WORKER_SEAT_JOBS"] = str((1 if jobs is None else jobs) - spares.jobs)
+        found["WORKER_SEAT_JOBS"] = str(replicas_of(job) - spares.jobs)
         found["WORKER_SEAT_JOB_VARIABLES"] = ",".join(job_index_variables(worker))
     if ranks is not None:
         jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
@@ -11,19 +13,16 @@ from jobsetpy.reconcilers.rules.spares import spares_in
 _NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
 
 
-def heartbeats(jobset: Json) -> list[FieldError]:
-    """Return errors for the annotation where it would have no effect."""
-    problems = []
+def heartbeats(jobset: Json) -> Iterator[FieldError]:
+    """Yield errors for the annotation where it would have no effect."""
+    if _NAME not in child(jobset, "metadata", "annotations"):
+        return
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
-        completions = job_spec(job).get("completionMode")
-        if _NAME in child(jobset, "metadata", "annotations") and completions not in (
-            None,
-            "Indexed",
-        ):
+        mode = job_spec(job).get("completionMode")
+        if mode not in (None, "Indexed"):
             field = f"spec.replicatedJobs[{at}].template.spec.completionMode"
             why = "agents find each other by completion indexes: it must be Indexed, or left out"
-            problems.append(invalid(field, completions, why))
-    return problems
+            yield invalid(field, mode, why)
 
 
 def warnings(jobset: Json) -> list[FieldWarning]:

@@ -19,6 +19,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     text,
     texts,
 )
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 
 MAX_WARNINGS = 2
 """Maximum number of containers that are parsed and warned about."""
@@ -51,12 +52,11 @@ def translation_of(job: Json, container: Json) -> Translation | None:
     """
     variables = {text(each, "name"): text(each, "value") for _, each in objects(container, "env")}
     pods = number(job_spec(job), "parallelism") or number(job_spec(job), "completions") or 1
-    replicas = number(job, "replicas")
     return translate(
         [*texts(container, "command"), *texts(container, "args")],
         variables=variables,
         gpus=_gpus(container),
-        pods=pods * (1 if replicas is None else replicas),
+        pods=pods * replicas_of(job),
     )
 
 
