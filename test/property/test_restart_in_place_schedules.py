@@ -108,7 +108,7 @@ def test_manager_that_ignores_doubles_is_found(monkeypatch):
     )
 
     with pytest.raises(AssertionError, match=r"both run|never came to"):
-        for seed in range(3000):  # a double is rare among the moves of kubelets
+        for seed in range(400, 3000):  # a double is rare: the schedule of seed 418 has the first
             play(World("supervisor", jobs=1, pods=2), seed, 120, 0.15)
 
 

@@ -1,4 +1,4 @@
-"""A real control plane: it starts, several run side by side, and nothing is left at the end."""
+"""A real control plane: it starts, and nothing is left at the end."""
 
 import json
 import os
@@ -32,28 +32,8 @@ def processes_of(folder):
     return found
 
 
-def make_namespace(cluster, name):
-    body = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return cluster.api.request("POST", "/api/v1/namespaces", body)[0]
-
-
 def tool(*words):
     return run(sys.executable, TOOL, *words, timeout_s=200)
-
-
-def test_two_clusters_side_by_side_leave_nothing(state):
-    """Each has its own objects; afterwards there is neither a process nor a file."""
-    with Cluster(**BARE) as one, Cluster(**BARE) as two:
-        folders = [one.folder, two.folder]
-        assert make_namespace(one, "only-here") == 201
-        assert one.api.get("/api/v1/namespaces/only-here")
-        assert two.api.get("/api/v1/namespaces/only-here") is None
-        assert all(processes_of(folder) for folder in folders)
-        assert one.kubeconfig.stat().st_mode & 0o777 == 0o600
-        assert one.cpu_seconds("kube-apiserver") > 0
-        assert one.exec_prefix == []
-    assert [processes_of(folder) for folder in folders] == [[], []]
-    assert Cluster.names() == []
 
 
 def test_all_components_are_started_by_the_command_line(state):
