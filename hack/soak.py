@@ -1,12 +1,10 @@
 """Soak test: random JobSets are created, restarted, suspended, resized, deleted for half an hour.
 
-API server, Job controller, scheduler and coscheduler are real; kubelets and agents are simulated.
+API server and Job controller are real; kubelets and agents are simulated.
 Two manager processes serve the webhooks, and the leader is killed several times during the first
 half. Pods of restarts in place are evicted, save their work and exit with 0: no rank may be lost.
-In other namespaces, hostile JobSets of more than a megabyte and gangs that never fit are created
-and deleted; a small JobSet next to them must get its Job, and a gang its nodes, in time. The second
-half has no faults: growth in it is a leak. In the end everything is deleted, and nothing may
-remain: no object of any JobSet, nothing cached or queued by the manager, and not more tasks and
+The second half has no faults: growth in it is a leak. In the end everything is deleted, and nothing
+may remain: no object of any JobSet, nothing cached or queued by the manager, and not more tasks and
 connections than at the start.
 
     python hack/soak.py                       # 30 minutes
@@ -33,17 +31,10 @@ from rich.table import Table
 
 from hack.cluster import Cluster
 from jobsetpy import aio
-from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import Client
 from support.cluster.install import connected, create_namespace
-from support.coscheduling.coscheduler_process import (
-    CoschedulerProcess,
-    ExtenderSite,
-    coscheduler_process,
-)
 from support.soak.soak_lives import Lives
 from support.soak.soak_managers import Managers, Sample
-from support.soak.soak_neighbours import Neighbours
 from support.soak.soak_world import World
 
 CRD = Path(__file__).resolve().parents[1] / "config" / "crd" / "jobset.x-k8s.io_jobsets.yaml"
@@ -109,50 +100,37 @@ class Outcome:
     kills: int
     outages: int
     lost: int
-    neighbours: dict[str, Any]
     problems: list[str]
 
 
-def new_cluster(site: ExtenderSite) -> Cluster:
-    """Return a cluster for one soak, whose scheduler calls the coscheduler of a site.
+def new_cluster() -> Cluster:
+    """Return a cluster for one soak.
 
     Its nodes are objects without kubelets, so no controller may check their heartbeats.
     """
     return Cluster(
-        crds=[CRD],
-        scheduler_config=site.scheduler_config(),
-        controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
+        crds=[CRD], controller_manager_args=["--controllers=*,-node-lifecycle-controller"]
     )
 
 
-async def soak(
-    cluster: Cluster, folder: Path, settings: Settings, site: ExtenderSite | None = None
-) -> Outcome:
+async def soak(cluster: Cluster, folder: Path, settings: Settings) -> Outcome:
     """Run a soak in its own cluster, which has the CRD.
 
     Args:
         cluster: cluster without other workloads.
         folder: folder for logs and configuration.
         settings: parameters of the run.
-        site: site of the coscheduler that the cluster's scheduler calls; ``None`` for no gangs.
     """
     async with connected(cluster.kubeconfig, qps=0) as client:
         for name in (NAMESPACE, "jobset-system"):
             await create_namespace(client, name)
         made = Managers(cluster, client, NAMESPACE, folder, lease_s=settings.lease_s)
-        gangs = contextlib.nullcontext()
-        if site is not None:
-            gangs = coscheduler_process(cluster.kubeconfig, folder / "coscheduler.log", site)
-        async with made.running() as managers, gangs as process:
-            return await _soak(cluster, client, managers, process, settings)
+        async with made.running() as managers:
+            return await _soak(cluster, client, managers, settings)
 
 
 async def _soak(
-    cluster: Cluster,
-    client: Client,
-    managers: Managers,
-    coscheduler: CoschedulerProcess | None,
-    settings: Settings,
+    cluster: Cluster, client: Client, managers: Managers, settings: Settings
 ) -> Outcome:
     rand = random.Random(settings.seed)
     world = World(client, NAMESPACE, random.Random(settings.seed + 1))
@@ -161,33 +139,20 @@ async def _soak(
     ending = asyncio.Event()
     started = time.monotonic()
     period_s = max(1.0, settings.seconds / 360)
-    counts = {"kills": 0, "outages": 0, "since": started, "lost": 0}
-    settled_s = 3 * settings.lease_s
-    neighbours = Neighbours(
-        client,
-        random.Random(settings.seed + 2),
-        quiet=lambda: time.monotonic() - counts["since"] > settled_s,
-        coscheduled=coscheduler is not None,
-    )
-    await neighbours.prepare()
-    ended: list[str] = []
+    counts = {"kills": 0, "outages": 0, "since": started}
     async with world.playing():
         async with aio.supervise() as tasks:
             tasks.start(managers.sampling(period_s), name="samples")
             tasks.start(_disturb(cluster, managers, settings, counts, rand), name="faults")
-            if coscheduler is not None:
-                tasks.start(_keep(coscheduler, counts, ended), name="coscheduler")
             tasks.start(_tell(world, lives, managers, settings), name="progress")
             living = [
                 tasks.start(lives.go_on(ending), name=f"life-{n}") for n in range(settings.lives)
             ]
-            living.append(tasks.start(neighbours.living(ending), name="neighbours"))
             await asyncio.sleep(settings.seconds)
             ending.set()
             await asyncio.wait(living)
         problems = [f"stuck: {text}" for text in lives.stuck]
         problems += [f"rule broken: {text}" for text in world.violations]
-        problems += [f"a neighbour is affected: {text}" for text in neighbours.problems]
         problems += await _left(world)
     try:
         leader, rest = await managers.at_rest(QUIET_S)
@@ -197,7 +162,6 @@ async def _soak(
     undisturbed_s = time.monotonic() - counts["since"]
     slope = managers.slope(leader, counts["since"] + undisturbed_s / 2)
     problems += [f"the manager exited unexpectedly: {text}" for text in managers.ended]
-    problems += [f"the coscheduler exited unexpectedly: {text}" for text in ended]
     problems += _leaks(baseline, rest, slope, undisturbed_s)
     return Outcome(
         settings=settings,
@@ -212,8 +176,7 @@ async def _soak(
         refused=lives.refused,
         kills=int(counts["kills"]),
         outages=int(counts["outages"]),
-        lost=managers.lost + int(counts["lost"]),
-        neighbours=neighbours.figures(),
+        lost=managers.lost,
         problems=problems,
     )
 
@@ -239,18 +202,6 @@ async def _disturb(
             await asyncio.to_thread(cluster.restart_apiserver, kill=True)
         counts[what] += 1
         counts["since"] = time.monotonic()
-
-
-async def _keep(process: CoschedulerProcess, counts: dict[str, float], ended: list[str]) -> None:
-    """Restart the coscheduler if it lost its Lease; any other exit is a defect."""
-    while True:
-        await asyncio.sleep(1.0)
-        if process.process is not None and process.process.returncode is not None:
-            if process.process.returncode == EXIT_LEADERSHIP_LOST:  # without the API server
-                counts["lost"] += 1
-            else:
-                ended.append(f"with code {process.process.returncode}")
-            await process.start(wait=False)
 
 
 async def _tell(world: World, lives: Lives, managers: Managers, settings: Settings) -> None:
@@ -333,9 +284,6 @@ def report(outcome: Outcome) -> None:
         f"killed: {outcome.kills} leaders, {outcome.outages} API servers",
         f"other losses of leadership: {outcome.lost}",
         f"requests refused while no webhook answered, and sent again: {outcome.refused}",
-        f"hostile neighbours: {_listed(outcome.neighbours['done'])}",
-        f"another namespace's JobSet waited for its Job: {outcome.neighbours['job_s']}",
-        f"a gang next to hopeless ones waited for its nodes: {outcome.neighbours['bound_s']}",
         f"stuck objects and broken rules: {len(outcome.problems)}",
     ]
     for line in [*lines, *(f"[red]{problem}[/red]" for problem in outcome.problems)]:
@@ -358,9 +306,8 @@ async def _folder(path: Path | None) -> AsyncIterator[Path]:
 
 async def _main(settings: Settings, folder: Path | None, figures: Path | None) -> int:
     async with _folder(folder) as logs:
-        site = ExtenderSite(logs / "extender")
-        with new_cluster(site) as cluster:
-            outcome = await soak(cluster, logs, settings, site)
+        with new_cluster() as cluster:
+            outcome = await soak(cluster, logs, settings)
     report(outcome)
     if figures is not None:
         content: Any = attrs.asdict(outcome)

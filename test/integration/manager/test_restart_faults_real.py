@@ -81,29 +81,29 @@ async def test_group_restarts_once_when_a_worker_fails(gang):
         assert one.fleet.history == [(0, 0), (1, 0), (1, 1), (2, 1)]
 
 
-@pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.3])
-async def test_restart_completes_when_the_api_server_crashes(gang, cluster, moment_s):
+async def test_restart_completes_when_the_api_server_crashes(gang, cluster):
     """The restart continues when the API server is back."""
     async with gang() as one:
-        one.fleet.fail(one.pods[0])
-        await asyncio.sleep(moment_s)
-        await asyncio.to_thread(cluster.restart_apiserver, kill=True)
-        await one.running(2, 120)
-        await one.check_one_restart(2)
+        for epoch, moment_s in ((2, 0.0), (3, 0.3)):
+            one.fleet.fail(one.pods[0])
+            await asyncio.sleep(moment_s)
+            await asyncio.to_thread(cluster.restart_apiserver, kill=True)
+            await one.running(epoch, 120)
+            await one.check_one_restart(epoch)
 
 
 async def test_restart_completes_when_the_managers_connections_are_cut(gang):
     """Cutting all connections repeatedly delays the restart only briefly."""
     async with gang() as one:
-        for epoch in range(2, 6):
+        for epoch in range(2, 4):
             one.fleet.fail(random.Random(epoch).choice(one.pods))
             for _ in range(5):
                 one.proxy.cut()
                 await asyncio.sleep(0.05)
             await one.running(epoch, 60)
-        await one.check_one_restart(5)
+        await one.check_one_restart(3)
 
-        assert one.proxy.accepted > 20
+        assert one.proxy.accepted > 10
 
 
 async def test_restart_completes_when_watches_stall(gang):
@@ -135,7 +135,7 @@ async def test_restart_completes_when_the_manager_is_killed(gang):
     """At random moments; a new manager completes the restart without a second one."""
     async with gang() as one:
         rand = random.Random(467)
-        for epoch in range(2, 8):
+        for epoch in range(2, 6):
             one.fleet.fail(rand.choice(one.pods))
             await asyncio.sleep(rand.random() * 0.3)
             await one.manager.kill()
