@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Final
 
 _RUNTIME: Final = (
-    *("aiohttp", "attrs", "kubernetes_asyncio", "prometheus_client", "structlog"),
+    *("aiohttp", "attrs", "cattrs", "kubernetes_asyncio", "prometheus_client", "structlog"),
     *("uvloop", "yaml"),
 )
 _KUBECTL: Final = ("attrs", "kubernetes_asyncio", "re2", "rich", "yaml")

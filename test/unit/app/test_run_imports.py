@@ -31,7 +31,7 @@ KUBECONFIG = {
     "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
     "current-context": "here",
 }
-WHEN_USED = {"aiohttp.web", "cryptography", "jobsetpy.api.schema", "rich", "urllib3.util"}
+WHEN_USED = {"aiohttp.web", "cattrs", "cryptography", "jobsetpy.api.schema", "rich", "urllib3.util"}
 """Modules for servers, configuration files, certificates, CRDs and passwords."""
 OF_JOBSET = ("admission", "coscheduler", "kubectl", "reconcilers", "api.jobset")
 

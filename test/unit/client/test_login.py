@@ -391,7 +391,7 @@ def test_agents_part_of_the_client_imports_nothing_heavy():
         "import sys, json, jobsetpy.client;"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
-    heavy = {"attrs", "attr", "aiohttp", "kubernetes_asyncio", "structlog", "yaml"}
+    heavy = {"attrs", "attr", "cattrs", "aiohttp", "kubernetes_asyncio", "structlog", "yaml"}
     heavy |= {"prometheus_client", "urllib", "email", "uvloop", "yarl"}
 
     assert heavy.isdisjoint(loaded)

@@ -14,6 +14,7 @@ HEAVY = {
     "aiohttp",
     "attr",
     "attrs",
+    "cattrs",
     "kubernetes_asyncio",
     "prometheus_client",
     "structlog",

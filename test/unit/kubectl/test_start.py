@@ -8,7 +8,7 @@ import sys
 import pytest
 
 NEVER = {
-    *("aiohttp", "kubernetes_asyncio", "cryptography", "prometheus_client", "re2"),
+    *("aiohttp", "kubernetes_asyncio", "cattrs", "cryptography", "prometheus_client", "re2"),
     *("structlog", "uvloop", "pydantic"),
     *("attr", "attrs", "rich", "typing_extensions"),
 }

@@ -6,9 +6,12 @@ exist, a value of another type and a key given twice are errors, each reported w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import attrs
 
 from jobsetpy.app.config import tls_names
 from jobsetpy.app.config.settings import (
@@ -18,6 +21,7 @@ from jobsetpy.app.config.settings import (
     SETTINGS,
     Command,
     Configuration,
+    Setting,
     snake_case,
 )
 from jobsetpy.app.config.value_types import BOOLEAN, TEXT, ConfigurationError, expected
@@ -26,7 +30,8 @@ from jobsetpy.observability.logging import get_logger
 API_VERSION: Final = "config.jobset.x-k8s.io/v1alpha1"
 KIND: Final = "Configuration"
 
-_SECTIONS: Final = frozenset(each.section for each in SETTINGS if each.section)
+Decoder = Callable[[Any, Any], Any]
+
 _EMPTY_IS_ABSENT: Final = frozenset(
     {"webhook", "leaderElection", "metrics", "health", "internalCertManagement"}
 )
@@ -144,44 +149,76 @@ def _paths(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _decoded(content: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
-    """Values that are given, by path, and feature gates.
+    """Values that are given, by path, and feature gates."""
+    # Imported here: a manager without a file need not carry it.
+    from cattrs import ClassValidationError, Converter
+    from cattrs.gen import make_dict_structure_fn, override
 
-    Raises:
-        ConfigurationError: with every problem.
-    """
-    values, gates, problems = dict[str, Any](), dict[str, bool](), list[str]()
-    for section, fields in content.items():
-        known = section in _SECTIONS or section == "featureGates"
-        if not known:
-            problems.append(f'unknown field "{section}"')
-        elif not isinstance(fields, dict):
-            problems += expected("a mapping", section, fields).problems
-        else:
-            decode = _gate if section == "featureGates" else _value
-            into = gates if section == "featureGates" else values
-            for name, value in fields.items():
-                try:
-                    into |= decode(section, name, value)
-                except ConfigurationError as error:
-                    problems += error.problems
-    if problems:
-        raise ConfigurationError(problems)
-    return values, gates
+    converter = Converter()
+
+    def strict(name: str, fields: Mapping[str, Decoder]) -> Decoder:
+        """How a mapping is decoded that has no other fields than these."""
+        cls = attrs.make_class(name, {each: attrs.field(default=None) for each in fields})
+        hooks: dict[str, Any] = {each: override(struct_hook=hook) for each, hook in fields.items()}
+        structure: Callable[..., Any] = make_dict_structure_fn(
+            cls, converter, _cattrs_forbid_extra_keys=True, **hooks
+        )
+
+        def decode(value: Any, _: Any) -> dict[str, Any]:
+            if not isinstance(value, dict):
+                raise expected("a mapping", name, value)
+            return attrs.asdict(structure(value, cls))
+
+        return decode
+
+    fields: dict[str, dict[str, Decoder]] = {}
+    for each in SETTINGS:
+        if each.section:
+            name = each.path.partition(".")[2]
+            fields.setdefault(each.section, {})[name] = functools.partial(_decode, each)
+    sections = {name: strict(name, each) for name, each in fields.items()}
+    try:
+        found = strict("", {"featureGates": _gates, **sections})(content, None)
+    except ClassValidationError as error:
+        raise ConfigurationError(list(_problems(error))) from None
+    values = {
+        f"{section}.{name}": value
+        for section in sections
+        for name, value in (found[section] or {}).items()
+        if value is not None and (value or value is False or section not in _EMPTY_IS_ABSENT)
+    }
+    return values, found["featureGates"] or {}
 
 
-def _value(section: str, name: str, value: Any) -> dict[str, Any]:
-    path = f"{section}.{name}"
-    setting = BY_PATH.get(path)
-    if setting is None:
-        raise ConfigurationError([f'unknown field "{path}"'])
-    decoded = setting.kind.decode(path, value)
-    is_given = decoded or decoded is False or section not in _EMPTY_IS_ABSENT
-    return {path: decoded} if is_given else {}
+def _decode(setting: Setting, value: Any, _: Any) -> Any:
+    return setting.kind.decode(setting.path, value)
 
 
-def _gate(section: str, name: Any, on: Any) -> dict[str, bool]:
-    path = f"{section}[{name!r}]"
-    return {TEXT.decode(path, name): BOOLEAN.decode(path, on)}
+def _gates(value: Any, _: Any) -> dict[str, bool]:
+    if not isinstance(value, dict):
+        raise expected("a mapping", "featureGates", value)
+    return {
+        TEXT.decode(path, name): BOOLEAN.decode(path, on)
+        for name, on in value.items()
+        for path in (f"featureGates[{name!r}]",)
+    }
+
+
+def _problems(error: BaseException) -> Iterator[str]:
+    """A line for each thing that is wrong, with its path."""
+    from cattrs import ForbiddenExtraKeysError
+
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _problems(each)
+    elif isinstance(error, ForbiddenExtraKeysError):
+        prefix = f"{error.cl.__name__}." if error.cl.__name__ else ""
+        names = (f"{prefix}{name}" for name in sorted(map(str, error.extra_fields)))
+        yield ", ".join(f'unknown field "{name}"' for name in names)
+    elif isinstance(error, ConfigurationError):
+        yield from error.problems
+    else:
+        yield str(error)
 
 
 # -- what is in effect ----------------------------------------------------------------------------

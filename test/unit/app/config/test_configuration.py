@@ -31,7 +31,7 @@ def test_a_file_without_fields_has_all_defaults():
     [
         ("foo: 1", 'unknown field "foo"'),
         ("given: []", 'unknown field "given"'),
-        ("webhook: {prot: 1}", 'unknown field "webhook.prot"'),
+        ("webhook: {prot: 1, hots: a}", 'unknown field "webhook.hots", unknown field "webhook.prot"'),
         ("webhook: {port: '1'}", "webhook.port: expected an integer, got '1'"),
         ("webhook: {port: true}", "webhook.port: expected an integer, got True"),
         ("webhook: {certDir: 1}", "webhook.certDir: expected a string, got 1"),
