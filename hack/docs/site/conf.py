@@ -1,6 +1,10 @@
 """Settings of the documentation's site (hack/docs/docs_site.py makes it)."""
 
 from jobsetpy import __version__
+from jobsetpy.informers import _keyed_shard, _options
+
+# Signatures are evaluated; this type is imported for type checkers only.
+vars(_options)["KeyedShard"] = _keyed_shard.KeyedShard
 
 project = "jobsetpy"
 author = "The jobsetpy authors"
