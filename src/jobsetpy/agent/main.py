@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from jobsetpy.agent.protocol.log import JsonLog
 from jobsetpy.agent.protocol.settings import EXIT_USAGE, ConfigurationError
 from jobsetpy.agent.protocol.signals import EXIT_STOPPED, leave_on_signals
 from jobsetpy.agent.sidecar.sidecar import main as run_sidecar
 from jobsetpy.aio import LoopClock
+
+USAGE: Final = """usage: python -m jobsetpy.agent [supervise -- COMMAND [ARGUMENT ...]]
+       python -m jobsetpy.agent install FOLDER
+       python -m jobsetpy.agent wait-for-group
+
+Without a mode it is a sidecar. Variables of the container configure it: docs/reference/agent.md.
+"""
 
 
 def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
@@ -47,6 +56,9 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
             from jobsetpy.agent.install import main as install
 
             return install(argv[1:])
+        if argv[:1] in (["-h"], ["--help"]):
+            sys.stdout.write(USAGE)
+            return 0
         if argv:
             raise ConfigurationError(f"no mode of the agent: {argv[0]!r}; variables configure it")
         return run_sidecar(log=log)

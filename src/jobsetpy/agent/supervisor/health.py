@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS: Final = 2.0
 DEFAULT_INTERVAL_S: Final = 60.0
-LAST_REPORT_S: Final = 1.0
+LAST_REPORT_S: Final = 5.0
 """Maximum time in seconds for the report of a pod that its machine is unfit, before it ends."""
 JITTER: Final = 0.25
 """Maximum part of the interval by which a check of a parked pod comes earlier or later: the spares

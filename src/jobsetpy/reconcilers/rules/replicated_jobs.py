@@ -30,14 +30,14 @@ def order_problems(spec: Json, names: set[str], why: str) -> Iterator[FieldError
         yield invalid(path, order, f"must not be InOrder: {why}")
     # A dependency is earlier in the list (another rule requires that), so one pass finds those
     # through others.
-    reached = set(names)
+    reached = {name: name for name in names}
     for at, job in objects(spec, "replicatedJobs"):
         for nth, dependency in objects(job, "dependsOn"):
             name = text(dependency, "name")
             if name not in reached:
                 continue
-            reached.add(text(job, "name"))
+            reached.setdefault(text(job, "name"), reached[name])
             if text(job, "name") in names:
                 path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
-                what = "must not wait for another of its group, directly or through others"
-                yield invalid(path, name, f"{what}: {why}")
+                through = "" if name in names else f" ({reached[name]} through it)"
+                yield invalid(path, name, f"must not wait for another of its group{through}: {why}")

@@ -150,7 +150,7 @@ REFUSED = [
     ("group-order", jobset(rjob("a"), rjob("b"), startupPolicy=ORDERED, groupSchedulingConfig={}), "spec.startupPolicy.startupPolicyOrder", "InOrder"),
     ("group-depends", jobset(rjob("a"), rjob("b", dependsOn=[{"name": "a", "status": "Ready"}]), groupSchedulingConfig={}), f"{JOBS}[1].dependsOn[0].name", "must not wait"),
     ("group-claim", jobset(rjob(pod={"containers": [{"name": "c", "volumeMounts": [{"name": "group-scheduling", "mountPath": "/d"}]}]}), volumeClaimPolicies=[{"templates": [{"metadata": {"name": "group-scheduling"}, "spec": {}}]}], groupSchedulingConfig={}), "spec.volumeClaimPolicies[0].templates[0].metadata.name", "reserved"),
-    ("group-depends-through", jobset(rjob("a"), rjob("x", dependsOn=[{"name": "a", "status": "Ready"}]), rjob("b", dependsOn=[{"name": "x", "status": "Ready"}]), groupSchedulingConfig={"targetReplicatedJobs": ["a", "b"]}), f"{JOBS}[2].dependsOn[0].name", "or through others"),
+    ("group-depends-through", jobset(rjob("a"), rjob("x", dependsOn=[{"name": "a", "status": "Ready"}]), rjob("b", dependsOn=[{"name": "x", "status": "Ready"}]), groupSchedulingConfig={"targetReplicatedJobs": ["a", "b"]}), f"{JOBS}[2].dependsOn[0].name", "another of its group (a through it)"),
     ("group-container", jobset(rjob(pod={"containers": RESERVED}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
     ("group-init", jobset(rjob(pod={"initContainers": RESERVED}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
     ("group-container-without-config", jobset(rjob(pod={"containers": RESERVED})), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),

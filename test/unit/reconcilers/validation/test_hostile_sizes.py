@@ -114,7 +114,7 @@ def test_dependencies_through_others_are_found():
 
     assert len(problems) == 2
     assert {"spec.replicatedJobs[49].dependsOn[0].name" in each for each in problems} == {True}
-    assert "another one of the group (r0) through it" in problems[0]
+    assert "another of its group (r0 through it)" in problems[0]
 
 
 def test_labels_of_replicated_jobs_that_are_no_targets_are_accepted_at_a_resumption():

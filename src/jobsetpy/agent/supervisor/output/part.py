@@ -26,7 +26,7 @@ TICK_S: Final = 0.5
 """Interval between checks of times. After a longer pause the agent did not run, see ``Idle``."""
 SILENT_S: Final = 600.0
 """Time after which it is logged that no line has shown progress."""
-LAST_REPORT_S: Final = 1.0
+LAST_REPORT_S: Final = 5.0
 """Maximum time for the report of a rule that ends the pod."""
 CATCH_UP_S: Final = 0.2
 """Maximum time for which the report of the next epoch waits for the last lines of a worker."""

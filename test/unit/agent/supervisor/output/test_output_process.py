@@ -108,7 +108,7 @@ async def test_worker_restarts_with_rule_as_cause_when_rule_is_broken(
 ) -> None:
     """The next worker starts; what a failing one still prints is there."""
     async with pod.run(sys.executable, "-c", LOUD, LOG_RULES=rules(rule)) as agent:
-        await agent.started(1)
+        await pod.lift(1)  # the rule may apply before the worker prints its first line
         await pod.at(2)
         assert pod.annotations[keys.RESTART_CAUSE_ANNOTATION] == cause
         if rule is CUDA:
