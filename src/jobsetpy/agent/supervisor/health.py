@@ -39,7 +39,7 @@ from jobsetpy.agent.supervisor.worker.processes import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
 )
-from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT, seconds_of
+from jobsetpy.agent.supervisor.worker.settings import seconds_of
 from jobsetpy.api import keys
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS: Final = 2.0
 DEFAULT_INTERVAL_S: Final = 60.0
-LAST_REPORT_S: Final = 5.0
-"""Maximum time in seconds for the report of a pod that its machine is unfit, before it ends."""
 JITTER: Final = 0.25
 """Maximum part of the interval by which a check of a parked pod comes earlier or later: the spares
 of a group use devices and file systems that they share at different times."""
@@ -288,13 +286,9 @@ class Health(Part):
         )
         self.close()
         why = self._result.get("why") or f"exit code {self._result['exit_code']}"
-        self._report_unfit(": ".join(filter(None, (str(why), str(self._result.get("said", ""))))))
-
-    def _report_unfit(self, why: str) -> None:
-        """End the pod once its reason is stored, or a moment later: the server may be away."""
-        state = f"{keys.UNFIT_STATE}{why}"[:MAX_CAUSE_TEXT].rstrip()
-        self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: state}, self._end)
-        asyncio.get_running_loop().call_later(LAST_REPORT_S, self._end)
+        text = ": ".join(filter(None, (str(why), str(self._result.get("said", "")))))
+        state = f"{keys.UNFIT_STATE}{text}"
+        self._services.report_last(keys.AGENT_STATE_ANNOTATION, state, self._end)
 
     def _end(self) -> None:
         self._services.act(self._services.worker.unfit())

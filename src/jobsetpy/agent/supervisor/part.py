@@ -7,11 +7,14 @@ environment of the worker's processes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
 
 if TYPE_CHECKING:
     from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 Then = Callable[[], None]
 """Continuation of a step; a step that never calls it ends the sequence."""
+
+LAST_REPORT_S: Final = 5.0
+"""Maximum time in seconds for the report of a pod's reason to end, before it ends."""
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +61,18 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     processes: Processes
     progress: Progress
     cause: Cause
+
+    def report_last(self, name: str, text: str | None, end: Then) -> None:
+        """End the pod once its reason is stored, or a moment later: the server may be away.
+
+        Args:
+            name: annotation with the reason.
+            text: the reason, of which `MAX_CAUSE_TEXT` characters are stored; ``None`` removes it.
+            end: ends the pod; it may be called twice.
+        """
+        value = None if text is None else text[:MAX_CAUSE_TEXT].rstrip()
+        self.reporter.tell({name: value}, end)
+        asyncio.get_running_loop().call_later(LAST_REPORT_S, end)
 
 
 class Part:

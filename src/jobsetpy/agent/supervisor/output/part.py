@@ -26,8 +26,6 @@ TICK_S: Final = 0.5
 """Interval between checks of times. After a longer pause the agent did not run, see ``Idle``."""
 SILENT_S: Final = 600.0
 """Time after which it is logged that no line has shown progress."""
-LAST_REPORT_S: Final = 5.0
-"""Maximum time for the report of a rule that ends the pod."""
 CATCH_UP_S: Final = 0.2
 """Maximum time for which the report of the next epoch waits for the last lines of a worker."""
 _RETRY_S: Final = 0.002
@@ -297,12 +295,9 @@ class Output(Part):
                 self._services.act(self._worker.hung(dump=dump))
 
     def _end(self, name: str, text: str | None, *, unfit: bool) -> None:
-        """End the pod once its reason is stored, or a moment later: the server may be away."""
         self._ending = True
 
         def end() -> None:
             self._services.act(self._worker.end_pod(unfit=unfit))
 
-        value = None if text is None else text[:MAX_CAUSE_TEXT].rstrip()
-        self._services.reporter.tell({name: value}, end)
-        asyncio.get_running_loop().call_later(LAST_REPORT_S, end)
+        self._services.report_last(name, text, end)

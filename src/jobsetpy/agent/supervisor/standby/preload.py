@@ -202,9 +202,7 @@ def _await_first_rank() -> None:
     limit, pause = time.monotonic() + MASTER_WAIT_S, 0.005
     # Once: thousands of ranks must not ask the cluster's DNS at each try.
     found = _look_up(host, int(port))
-    is_first = bool(found)
-    while is_first or (found and time.monotonic() < limit):
-        is_first = False  # one try, although the lookup took the whole wait
+    while found:
         for kind, address in found:
             try:
                 with socket.socket(kind) as attempt:
@@ -213,6 +211,8 @@ def _await_first_rank() -> None:
                         return
             except (OSError, ValueError, OverflowError):
                 return
+        if time.monotonic() >= limit:  # after one try, although the lookup took the whole wait
+            return
         time.sleep(pause)
         pause = min(pause * 1.3, 0.03)
 
