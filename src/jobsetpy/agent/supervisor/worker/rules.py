@@ -177,7 +177,8 @@ class Worker:
         self.phase = Phase.HUNG
         if not dump:
             return [ArmGrace(DUMP_S)]
-        return [Signal(self._rules.dump_signal), Signal(_SIGCONT), ArmGrace(DUMP_S)]
+        # The grace first: with it the epoch file goes, which a handler of the signal may look at.
+        return [ArmGrace(DUMP_S), Signal(self._rules.dump_signal), Signal(_SIGCONT)]
 
     def exited(self, code: int) -> list[WorkerAction]:
         """Handle the end of one of the worker's processes, or of one that could not be started.

@@ -32,7 +32,7 @@ USR1 = ("signalled", 10)
 STOP = [Signal(15), ArmGrace(7.0)]
 HUNG = ("hung",)
 RAISED = ("raised",)
-DUMP = [Signal(6), Signal(18), ArmGrace(DUMP_S)]
+DUMP = [ArmGrace(DUMP_S), Signal(6), Signal(18)]
 
 
 def exited(code: int) -> tuple[str, int]:
