@@ -9,7 +9,7 @@ from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
 from jobsetpy.reconcilers.failure_policy.actions import SINGLE, WHOLE
 from jobsetpy.reconcilers.failure_policy.decision import MAX_REPLICAS_OF_PARTIAL_RESTARTS
 from jobsetpy.reconcilers.failure_policy.patterns import patterns_problems
-from jobsetpy.reconcilers.failure_policy.stored_rules import reason_doubt, reason_problem
+from jobsetpy.reconcilers.failure_policy.reasons import reason_doubt, reason_problem
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,

@@ -38,7 +38,6 @@ from jobsetpy.reconcilers.failure_policy.decision import (
     split,
     stays_failed_notice,
 )
-from jobsetpy.reconcilers.failure_policy.stored_rules import stored_rules_notice
 from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, SharedParts
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import (
@@ -466,7 +465,6 @@ class _JobsPlanner:
             p.EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
             for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
         ]
-        notices += stored_rules_notice(self.spec.failure_policy)
         notices += [stays_failed_notice(match) for match in self.stay_failed]
         notices += [
             p.EmitEvent(

@@ -124,11 +124,10 @@ def test_error_names_the_field_and_a_part_of_the_pattern():
 
 
 def test_stored_policy_with_too_large_patterns_blocks_nothing():
-    """They match nothing, and an event says so; rules without patterns apply as usual."""
+    """They match nothing; rules without patterns apply as usual."""
     cluster = begin(replicated_job("w", 2), failurePolicy=policy(*LARGE))
     cluster.fail("test-js-w-0", message="a" * 300)
     spent_ms = hostile.cpu_ms(cluster.reconcile)
 
     assert cluster.status.restarts == 1
-    assert "FailurePolicyNeverApplies" in {each.reason for each in cluster.notices}
     assert spent_ms < 300

@@ -403,33 +403,6 @@ class TestFailurePolicy:
 
         assert cluster.condition("RestartingJobSet") == ("True", "FailurePolicy_failurePolicyRule1")
 
-    def test_stored_rules_that_can_never_apply_are_reported_once(self):
-        """The event says what would be right."""
-        cluster = with_policy(rule("FailJobSet", ["BackOffLimitExceeded"], ["("]))
-        cluster.reconcile()
-        cluster.reconcile()
-
-        (event,) = [each for each in cluster.notices if each.type_ == "Warning"]
-        assert event.reason == "FailurePolicyNeverApplies"
-        assert "rules[0].onJobFailureReasons[0]" in event.message
-        assert "its own is BackoffLimitExceeded" in event.message
-        assert "rules[0].onJobFailureMessagePatterns[0]" in event.message
-
-    def test_stored_rules_whose_names_are_not_unique_are_reported(self):
-        """Conditions name rules. Admission refuses such names, but may not have been active."""
-        cluster = with_policy(
-            rule("FailJobSet", name="a"),
-            rule("RestartJobSet", name="b"),
-            rule("RestartJobSet", name="a"),
-        )
-        cluster.reconcile()
-
-        (event,) = [each for each in cluster.notices if each.type_ == "Warning"]
-        assert event.message == (
-            "the failure policy may not do what it reads: "
-            "rules[2].name 'a': another rule has this name, too"
-        )
-
     def test_unknown_action_is_reported(self):
         """The controller does not guess what it means."""
         cluster = with_policy(rule("Dance"))
