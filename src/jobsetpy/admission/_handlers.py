@@ -21,7 +21,7 @@ from jobsetpy.api.core import LabelledNode, Namespace, PersistentVolumeClaim
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.api.structural_schema import cause
-from jobsetpy.api.unstructured import Unstructured, unstructured
+from jobsetpy.api.unstructured import unstructured
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
@@ -64,7 +64,6 @@ T = TypeVar("T")
 
 StoredClaim = unstructured(PersistentVolumeClaim.RESOURCE)
 StoredAccount = unstructured(ResourceInfo("", "v1", "ServiceAccount", "serviceaccounts"))
-LimitRange = unstructured(ResourceInfo("", "v1", "LimitRange", "limitranges"))
 
 MUTATE_JOBSET = "/mutate-jobset-x-k8s-io-v1alpha2-jobset"
 VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"
@@ -103,7 +102,6 @@ class JobSetHandlers:
         client: API client that looks up volume claims, namespaces and accounts.
         settings: settings of the webhooks; defaults if ``None``.
         nodes: all nodes, if they are watched.
-        limit_ranges: all LimitRanges, if they are watched.
     """
 
     def __init__(
@@ -112,13 +110,11 @@ class JobSetHandlers:
         settings: WebhookSettings | None = None,
         *,
         nodes: Store[LabelledNode] | None = None,
-        limit_ranges: Store[Unstructured] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings = settings or WebhookSettings()
         self._features = settings.features
         self._nodes = nodes
-        self._limit_ranges = limit_ranges
         self._one_large = asyncio.Semaphore(1)
         shapes.jobset_spec()  # takes 50 ms, so before the first request
 
@@ -135,16 +131,12 @@ class JobSetHandlers:
                 return review.undecodable("the request's object is no JobSet")
         if changing:
             return await self._calculated(request, lambda: _mutated_change(request))
-        limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
         notes, warned = await self._namespace_notes(request.namespace)
-        return await self._calculated(
-            request, lambda: self._mutated_new(request, limit_ranges, notes, warned)
-        )
+        return await self._calculated(request, lambda: self._mutated_new(request, notes, warned))
 
     def _mutated_new(
         self,
         request: ReviewRequest,
-        limit_ranges: list[Json],
         namespace: Json,
         warned: list[FieldWarning],
     ) -> Answer:
@@ -155,10 +147,7 @@ class JobSetHandlers:
         jobset, patch = filled.jobset, [*patch, *filled.patch]
         if self._features.in_place_restart:  # otherwise validation rejects the strategy
             injected = inject(
-                jobset,
-                image=self._settings.agent_image,
-                settings=self._settings.injected,
-                limit_ranges=limit_ranges,
+                jobset, image=self._settings.agent_image, settings=self._settings.injected
             )
             if injected.problems:
                 return invalid_jobset(jobset, injected.problems)
@@ -301,7 +290,6 @@ class PodHandlers:
         jobs: child Jobs; ``None`` to reject followers, instead of holding them, until their leader
             has a node.
         settings: settings of the webhooks; defaults if ``None``.
-        limit_ranges: all LimitRanges, if they are watched.
     """
 
     def __init__(
@@ -311,12 +299,10 @@ class PodHandlers:
         pods: Store[ChildPod],
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
-        limit_ranges: Store[Unstructured] | None = None,
     ) -> None:
         self._settings = settings = settings or WebhookSettings()
         self._asked = settings.marks if settings.features.coscheduling else SchedulerFields()
         self._backend = settings.backend
-        self._limit_ranges = limit_ranges
         self._pods = pods
         self._node_labels = partial(node_labels, nodes)
         self._jobs = jobs
@@ -338,12 +324,8 @@ class PodHandlers:
             return _node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
-        limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
         barrier = add_barrier(
-            request.object,
-            self._settings.barrier,
-            settings=self._settings.injected,
-            limit_ranges=limit_ranges,
+            request.object, self._settings.barrier, settings=self._settings.injected
         )
         patch = [*mutation.patch, *barrier]
         return Answer(patch=[*patch, *add_marks(request.object, self._marks)])
@@ -397,13 +379,6 @@ def _node_not_found(name: str) -> Answer:
     """Return the 404 that the API server gives for a missing node."""
     details = {"kind": "nodes", "name": name}
     return review.failure(404, "NotFound", f'nodes "{name}" not found', details=details)
-
-
-def _limit_ranges(store: Store[Unstructured] | None, namespace: str) -> list[Json]:
-    """Return the specs of a namespace's LimitRanges; empty until they are synced."""
-    if store is None or not store.has_synced:
-        return []
-    return [each.spec for each in store.list(namespace)]
 
 
 def _mutated_change(request: ReviewRequest) -> Answer:

@@ -6,7 +6,6 @@ from jobsetpy import runtime
 from jobsetpy.admission._handlers import (
     LEADERS,
     JobSetHandlers,
-    LimitRange,
     PodHandlers,
     routes,
 )
@@ -34,18 +33,14 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
         leaders = f"{leaders},{keys.COMPLETION_INDEX_LABEL}={LEADER_INDEX}"
     pods = manager.informer(ChildPod, label_selector=leaders, whole=True, indexes=[LEADERS])
     nodes = manager.informer(LabelledNode)
-    limit_ranges = manager.informer(LimitRange)
     jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME, whole=True)
     handlers = routes(
-        JobSetHandlers(
-            manager.replica_client, settings, nodes=nodes.store, limit_ranges=limit_ranges.store
-        ),
+        JobSetHandlers(manager.replica_client, settings, nodes=nodes.store),
         PodHandlers(
             settings,
             pods=pods.store,
             nodes=nodes.store,
             jobs=jobs.store if settings.gate_followers else None,
-            limit_ranges=limit_ranges.store,
         ),
     )
     certificates = certificate_manager(manager.replica_client, settings, manager.clock)

@@ -1,10 +1,9 @@
 """Table of docs/how-to/platform-rules.md: pods with injected containers under platform rules.
 
-Pods are created by a dry run, as the Job controller would: quotas, LimitRanges, Pod Security and
+Pods are created by a dry run, as the Job controller would: quotas, Pod Security and
 policies of a real API server check them. CEL policies represent those of Kyverno and Gatekeeper.
 """
 
-import asyncio
 import copy
 
 import pytest
@@ -33,28 +32,12 @@ def quota(**hard: str) -> dict:
     return {"kind": "ResourceQuota", "spec": {"hard": hard}}
 
 
-def limit_range(kind: str = "Container", **rule) -> dict:
-    return {"kind": "LimitRange", "spec": {"limits": [{"type": kind, **rule}]}}
-
-
 def policy(expression: str) -> str:
     return ALL.replace("{}", expression)
 
 
 LIMITS = quota(**{"limits.cpu": "8", "limits.memory": "8Gi"})
 REQUESTS = quota(**{"requests.cpu": "2", "requests.memory": "4Gi"})
-MINIMUM = limit_range(min={"cpu": "100m", "memory": "64Mi"})
-RATIO = limit_range(maxLimitRequestRatio={"cpu": "4", "memory": "4"})
-MAXIMUM = limit_range(max={"cpu": "2", "memory": "2Gi"})
-DEFAULTS = limit_range(
-    default={"cpu": "400m", "memory": "256Mi"},
-    defaultRequest={"cpu": "200m", "memory": "128Mi"},
-    maxLimitRequestRatio={"cpu": "4", "memory": "4"},
-)
-POD_MAXIMUM = limit_range("Pod", max={"cpu": "1", "memory": "1Gi"})
-POD_MINIMUM = limit_range("Pod", min={"cpu": "250m", "memory": "256Mi"})
-POD_RATIO = limit_range("Pod", maxLimitRequestRatio={"cpu": "4", "memory": "4"})
-POD_SPARE = limit_range("Pod", max={"cpu": "300m", "memory": "192Mi"})
 HAS_LIMITS = policy(
     "has(c.resources) && has(c.resources.limits) && 'cpu' in c.resources.limits"
     " && 'memory' in c.resources.limits && 'cpu' in c.resources.requests"
@@ -83,22 +66,6 @@ RULES = {
         quota(**{"limits.cpu": "300m", "limits.memory": "192Mi"}),
         GUARANTEED,
     ),
-    "minimum": (MINIMUM, BURSTABLE),
-    "minimum, without limits": (MINIMUM, {"requests": BURSTABLE["requests"]}),
-    "minimum, Guaranteed": (MINIMUM, GUARANTEED),
-    "maximum": (MAXIMUM, BURSTABLE),
-    "ratio": (RATIO, BURSTABLE),
-    "ratio, Guaranteed": (RATIO, GUARANTEED),
-    "defaults and ratio": (DEFAULTS, {}),
-    "maximum of the pod": (POD_MAXIMUM, BURSTABLE),
-    "maximum of the pod, requests only": (
-        POD_MAXIMUM,
-        {"limits": BURSTABLE["limits"], "requests": {"cpu": "1", "memory": "512Mi"}},
-    ),
-    "maximum of the pod with a margin, Guaranteed": (POD_SPARE, GUARANTEED),
-    "minimum of the pod": (POD_MINIMUM, BURSTABLE),
-    "ratio of the pod": (POD_RATIO, BURSTABLE),
-    "ratio of the pod, Guaranteed": (POD_RATIO, GUARANTEED),
     "limits of every container": (HAS_LIMITS, BURSTABLE),
     "read-only root": (READ_ONLY, BURSTABLE),
     "no privileges": (UNPRIVILEGED, BURSTABLE),
@@ -236,7 +203,7 @@ async def team(shared_client, platform_namespace):
 
 
 async def in_force(team: Team, rule, resources: dict) -> None:
-    """Wait until the rule applies to pods and the manager has received it."""
+    """Wait until the rule applies to pods."""
     await team.add(rule)
     bare = worker(resources)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}}
@@ -245,15 +212,12 @@ async def in_force(team: Team, rule, resources: dict) -> None:
         good = {**pod, "spec": {"restartPolicy": "Never", "containers": [bare]}}
         if await team.refusal(good):
             return False
-        if isinstance(rule, dict) and rule["kind"] == "LimitRange":
-            return True
         bad = copy.deepcopy(good)
         bad["spec"]["containers"].append({"name": "bad", "image": "bad:latest"})
         bad["spec"]["containers"].append({"name": "worse", "image": "bad"})
         return bool(await team.refusal(bad))
 
     await eventually(applies, 60, poll_s=0.2)
-    await asyncio.sleep(0.5)  # the manager's watch of LimitRanges
 
 
 @pytest.mark.parametrize("rule", list(RULES))

@@ -1,15 +1,14 @@
 """Resources and pull secret of containers that admission adds to pods.
 
-An added container must never be the reason for the refusal of a pod. It sets limits if all other
-containers of the pod have them (a quota on limits, or a policy, may require it), and fits each
-LimitRange of the namespace. It requests only resources that another container requests: a queue
-without a quota for others would never admit the JobSet.
+An added container must not be the reason for the refusal of a pod. It sets limits if all other
+containers of the pod have them (a quota on limits, or a policy, may require it). It requests only
+resources that another container requests: a queue without a quota for others would never admit the
+JobSet. Where a LimitRange refuses its amounts, annotations or the configuration set others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_CEILING, Decimal
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -139,138 +138,41 @@ def _registry(image: str) -> str:
     return host if slash and ("." in host or ":" in host or host == "localhost") else ""
 
 
-def resources_for(
-    pod: Json,
-    settings: ContainerDefaults,
-    limit_ranges: Iterable[Json] = (),
-    *,
-    sidecar: bool = False,
-) -> dict[str, Any]:
+def resources_for(pod: Json, settings: ContainerDefaults) -> dict[str, Any]:
     """Return ``resources`` of a container that is added to ``pod``; {} if it needs none.
 
-    Guarantees: the pod's QoS class stays; a LimitRange that the pod satisfies without the container
-    is satisfied with it, except a maximum of the type Pod that leaves no capacity for a sidecar
-    in a pod of class Guaranteed: without an amount it would lose its class.
+    Guarantees: the pod's QoS class stays.
 
     Args:
         pod: spec of the pod, without the container.
         settings: amounts to request.
-        limit_ranges: specs of the namespace's LimitRanges.
-        sidecar: it runs next to the workers, so that its amounts are added to theirs.
     """
-    all_rules = [rule for each in limit_ranges for _, rule in objects(each, "limits")]
-    rules = [rule for rule in all_rules if text(rule, "type") == "Container"]
-    pod_rules = [rule for rule in all_rules if text(rule, "type") == "Pod"]
-    others = [_defaulted(child(each, "resources"), rules) for each in containers(pod)]
+    others = [_stated(child(each, "resources")) for each in containers(pod)]
     guaranteed = all(map(_is_guaranteed, others))
-    beside = _beside(pod, rules, sidecar=sidecar)
     found: dict[str, dict[str, str]] = {}
     for name in RESOURCES:
-        if not any(name in each[kind] for each in others for kind in ("requests", "limits")):
+        if not any(name in each["requests"] for each in others):
             continue
-        equal = guaranteed and name in _GUARANTEED
-        request, limit = _amounts(settings, name, rules, others, equal=equal)
-        if not equal or limit is None:
-            # With the ratio of each container, the pod's sums have it as well.
-            request = _with_ratio(pod_rules, name, request, limit)
-        for kind, amount in (("requests", request), ("limits", limit)):
-            there = [each[kind] for each in beside]
-            if amount is not None and (equal or _fits(pod_rules, name, amount, there)):
-                found.setdefault(kind, {})[name] = amount
+        request = settings.requests.get(name, DEFAULT_REQUESTS[name])
+        limit = settings.limits.get(name, DEFAULT_LIMITS[name])
+        if guaranteed and name in _GUARANTEED:
+            request = limit
+        found.setdefault("requests", {})[name] = request
+        if all(name in each["limits"] for each in others):
+            limit = max(request, limit, key=quantity)
+            found.setdefault("limits", {})[name] = limit
     return {"resources": found} if found else {}
 
 
-def _amounts(
-    settings: ContainerDefaults,
-    name: str,
-    rules: Sequence[Json],
-    others: Sequence[Json],
-    *,
-    equal: bool,
-) -> tuple[str, str | None]:
-    """Return request and limit of a container.
-
-    Args:
-        settings: amounts to request.
-        name: name of the resource.
-        rules: LimitRanges of containers.
-        others: resources of the pod's other containers; without a limit if one of them has none.
-        equal: True if both have to be equal.
-    """
-    limited = all(name in each["limits"] for each in others)
-    request = settings.requests.get(name, DEFAULT_REQUESTS[name])
-    limit = settings.limits.get(name, DEFAULT_LIMITS[name])
-    if equal:
-        request = limit
-    elif limited:
-        limit = max(request, limit, key=quantity)
-    request, bound = _within(rules, name, request, limit if limited else None)
-    return (bound, bound) if equal and bound is not None else (request, bound)
-
-
-def _beside(pod: Json, rules: Sequence[Json], *, sidecar: bool) -> list[Json]:
-    """Return resources of the containers that run at the same time as an added one."""
-    running = [each for _, each in objects(pod, "containers")] if sidecar else []
-    running += [
-        each for _, each in objects(pod, "initContainers") if each.get("restartPolicy") == "Always"
-    ]
-    return [_defaulted(child(each, "resources"), rules) for each in running]
-
-
-def _fits(rules: Sequence[Json], name: str, amount: str, others: Sequence[Json]) -> bool:
-    """Return whether a pod's sum is within its maximum with one more amount."""
-    amounts = [quantity(each[name]) for each in others if name in each]
-    total = sum((each for each in amounts if isinstance(each, Decimal)), Decimal(quantity(amount)))
-    maximums = [quantity(child(rule, "max").get(name)) for rule in rules]
-    return all(total <= most for most in maximums if isinstance(most, Decimal))
-
-
-def _defaulted(resources: Json, rules: Sequence[Json]) -> dict[str, dict[str, Any]]:
-    """Return a container's resources with LimitRange defaults (API reference, LimitRangeItem)."""
-    limits = dict(child(resources, "limits"))
-    requests = {**limits, **child(resources, "requests")}
-    for rule in rules:
-        requests = {**child(rule, "defaultRequest"), **requests}
-        limits = {**child(rule, "default"), **limits}
-    return {"requests": requests, "limits": limits}
+def _stated(resources: Json) -> dict[str, Json]:
+    """Return a container's resources; by the API server's default, a limit is also requested."""
+    limits = child(resources, "limits")
+    return {"requests": {**limits, **child(resources, "requests")}, "limits": limits}
 
 
 def _is_guaranteed(resources: Json) -> bool:
-    limits, requests = child(resources, "limits"), child(resources, "requests")
+    limits, requests = resources["limits"], resources["requests"]
     return all(
-        name in limits and quantity(requests.get(name, limits[name])) == quantity(limits[name])
+        name in limits and quantity(requests[name]) == quantity(limits[name])
         for name in _GUARANTEED
     )
-
-
-def _within(
-    rules: Sequence[Json], name: str, request: str, limit: str | None
-) -> tuple[str, str | None]:
-    """Return a request and a limit, adjusted to LimitRanges."""
-    for rule in rules:
-        least, most = child(rule, "min").get(name), child(rule, "max").get(name)
-        if least is not None:
-            request = max(request, str(least), key=quantity)
-            limit = None if limit is None else max(limit, str(least), key=quantity)
-        if most is not None:
-            request = min(request, str(most), key=quantity)
-            limit = None if limit is None else min(limit, str(most), key=quantity)
-    return _with_ratio(rules, name, request, limit), limit
-
-
-def _with_ratio(rules: Sequence[Json], name: str, request: str, limit: str | None) -> str:
-    """Return a request, raised where a LimitRange bounds the ratio of limit to request."""
-    for rule in rules:
-        ratio = quantity(child(rule, "maxLimitRequestRatio").get(name))
-        if isinstance(ratio, Decimal) and ratio > 0 and limit is not None:
-            needed = quantity(limit) / ratio
-            if quantity(request) < needed:
-                request = _written(name, needed)
-    return request
-
-
-def _written(name: str, amount: Decimal) -> str:
-    """Return an amount, rounded up to whole millicores or bytes."""
-    if name == "cpu":
-        return f"{(amount * 1000).to_integral_value(ROUND_CEILING)}m"
-    return str(amount.to_integral_value(ROUND_CEILING))

@@ -13,7 +13,6 @@ container's own program. A supervisor for restart in place waits before its work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -97,7 +96,6 @@ def add_barrier(
     barrier: GroupBarrier,
     *,
     settings: ContainerDefaults | None = None,
-    limit_ranges: Sequence[Json] = (),
 ) -> Patch:
     """Return a JSON patch that makes a new pod wait for its group; empty if it has none.
 
@@ -109,7 +107,6 @@ def add_barrier(
         pod: the pod to create.
         barrier: images of the container.
         settings: resources and pull secret of the container, if not the defaults.
-        limit_ranges: specs of the namespace's LimitRanges.
     """
     annotations = child(pod, "metadata", "annotations")
     spec = child(pod, "spec")
@@ -122,7 +119,7 @@ def add_barrier(
     source = {"name": config_map_name(_jobset(pod)), "optional": True}
     volumes: list[dict[str, Any]] = [{"name": keys.GROUP_VOLUME, "configMap": source}]
     settings = (settings or ContainerDefaults()).with_annotations(annotations)
-    resources = resources_for(spec, settings, limit_ranges)
+    resources = resources_for(spec, settings)
     if annotations.get(keys.GROUP_BARRIER_ANNOTATION) == SUPERVISOR and _can_hold(spec, barrier):
         patch = _held_from_within(pod, barrier.agent_image, resources, volumes)
     else:

@@ -22,16 +22,12 @@ from jobsetpy.reconcilers.validation.warnings import warnings
 BOTH = {"cpu": "2", "memory": "1Gi"}
 SMALL = {"cpu": "200m", "memory": "128Mi"}
 TEMPLATE = "spec.replicatedJobs[0].template.spec.template"
-MINIMUM = {"type": "Container", "min": {"cpu": "100m", "memory": "64Mi"}}
-RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "4", "memory": "4"}}
 
 
-def resources(*containers: dict, rules=(), settings=None, kind="containers", sidecar=False) -> dict:
+def resources(*containers: dict, settings=None, kind="containers") -> dict:
     """Return the resources of a container that is added to a pod with these containers."""
     pod = {kind: [{"name": "c", "resources": each} for each in containers]}
-    defaults = settings or ContainerDefaults()
-    found = resources_for(pod, defaults, [{"limits": list(rules)}], sidecar=sidecar)
-    return found.get("resources", {})
+    return resources_for(pod, settings or ContainerDefaults()).get("resources", {})
 
 
 def amounts(requests: dict, limits: dict | None = None) -> dict:
@@ -45,99 +41,25 @@ GUARANTEED = amounts(LIMITS, LIMITS)
 
 
 @pytest.mark.parametrize(
-    ("containers", "rules", "expected"),
+    ("containers", "expected"),
     [
         # A quota on limits or a policy: all other containers have limits.
-        ([{"limits": BOTH, "requests": SMALL}], (), amounts(REQUESTS, LIMITS)),
-        ([{"limits": {"memory": "1Gi"}}], (), amounts({"memory": "32Mi"}, {"memory": "64Mi"})),
-        ([{"limits": BOTH, "requests": SMALL}, {"requests": SMALL}], (), amounts(REQUESTS)),
-        ([{"limits": BOTH}], (), GUARANTEED),
-        ([{"limits": BOTH, "requests": BOTH}], (), GUARANTEED),
-        ([{}], (), {}),
-        ([{"limits": {"example.com/gpu": "1"}}], (), {}),
+        ([{"limits": BOTH, "requests": SMALL}], amounts(REQUESTS, LIMITS)),
+        ([{"limits": {"memory": "1Gi"}}], amounts({"memory": "32Mi"}, {"memory": "64Mi"})),
+        ([{"limits": BOTH, "requests": SMALL}, {"requests": SMALL}], amounts(REQUESTS)),
+        ([{"limits": BOTH}], GUARANTEED),
+        ([{"limits": BOTH, "requests": BOTH}], GUARANTEED),
+        ([{}], {}),
+        ([{"limits": {"example.com/gpu": "1"}}], {}),
         (
             [{"limits": {"ephemeral-storage": "1Gi"}}],
-            (),
             amounts({"ephemeral-storage": "16Mi"}, {"ephemeral-storage": "64Mi"}),
         ),
-        # A LimitRange's minimum.
-        ([{"requests": BOTH}], [MINIMUM], amounts(LIMITS)),
-        ([{"requests": SMALL, "limits": BOTH}], [MINIMUM], amounts(LIMITS, LIMITS)),
-        (
-            [{"limits": BOTH}],
-            [{"type": "Container", "min": {"cpu": "150m", "memory": "100Mi"}}],
-            amounts({"cpu": "150m", "memory": "100Mi"}, {"cpu": "150m", "memory": "100Mi"}),
-        ),
-        ([{"requests": BOTH}], [{**MINIMUM, "type": "Pod"}], amounts(REQUESTS)),
-        # Its ratio: the limit stays, the request grows.
-        (
-            [{"requests": SMALL, "limits": {"cpu": "400m", "memory": "256Mi"}}],
-            [RATIO],
-            amounts({"cpu": "25m", "memory": "32Mi"}, LIMITS),
-        ),
-        # Its maximum.
-        (
-            [{"requests": {"cpu": "10m"}, "limits": {"cpu": "50m"}}],
-            [{"type": "Container", "max": {"cpu": "50m"}}],
-            amounts({"cpu": "10m"}, {"cpu": "50m"}),
-        ),
-        # Its defaults, which the API server sets for the workers.
-        (
-            [{}],
-            [{"type": "Container", "default": BOTH, "defaultRequest": SMALL}],
-            amounts(REQUESTS, LIMITS),
-        ),
-        ([{}], [{"type": "Container", "default": BOTH, "defaultRequest": BOTH}], GUARANTEED),
-        (
-            [{"requests": {"cpu": "100m"}}],
-            [{"type": "Container", "default": {"cpu": "400m"}}, RATIO],
-            amounts({"cpu": "25m"}, {"cpu": "100m"}),
-        ),
     ],
 )
-def test_resources_follow_the_pod_and_the_namespace(containers, rules, expected):
-    """Limits if all containers have them, requests if any has, within each LimitRange."""
-    assert resources(*containers, rules=rules) == expected
-
-
-BURSTABLE = {"limits": BOTH, "requests": SMALL}
-POD_MAX = {"type": "Pod", "max": BOTH}
-POD_RATIO = {"type": "Pod", "maxLimitRequestRatio": {"cpu": "5", "memory": "10"}}
-
-
-@pytest.mark.parametrize(
-    ("containers", "rules", "expected"),
-    [
-        ([BURSTABLE], [{"type": "Pod", "max": {"cpu": "2100m", "memory": "2Gi"}}], LIMITS),
-        (
-            [BURSTABLE],
-            [{"type": "Pod", "max": {"cpu": "2099m", "memory": "2Gi"}}],
-            {"memory": "64Mi"},
-        ),
-        ([BURSTABLE], [POD_MAX], {}),
-        # The pod would lose its class; it is refused, and the condition names the rule.
-        ([{"limits": BOTH}], [POD_MAX], LIMITS),
-    ],
-)
-def test_sidecar_has_no_limit_when_the_pods_maximum_leaves_none(containers, rules, expected):
-    """The sum of limits is checked; containers without a limit add nothing."""
-    assert resources(*containers, rules=rules, sidecar=True).get("limits", {}) == expected
-
-
-def test_sidecar_has_no_request_when_the_pods_maximum_leaves_none():
-    """The sum of requests is checked as well."""
-    assert resources({"requests": BOTH}, rules=[POD_MAX], sidecar=True) == {}
-
-
-def test_init_container_keeps_its_limits_when_workers_take_the_pods_maximum():
-    """It ends before they start, so its limits are not added to theirs."""
-    assert resources(BURSTABLE, rules=[POD_MAX]) == amounts(REQUESTS, LIMITS)
-
-
-def test_request_is_raised_by_the_pods_ratio():
-    """If each container has the ratio, the sums have it as well."""
-    expected = amounts({"cpu": "20m", "memory": "32Mi"}, LIMITS)
-    assert resources(BURSTABLE, rules=[POD_RATIO], sidecar=True) == expected
+def test_resources_follow_the_pod(containers, expected):
+    """Limits if all containers have them, requests if any has."""
+    assert resources(*containers) == expected
 
 
 def test_init_containers_count_as_well():

@@ -38,7 +38,7 @@ def pod(*, annotated=True, **spec):
 
 
 def injected(new, barrier=None, **more):
-    """Return the pod after admission, with settings and LimitRanges if there are any."""
+    """Return the pod after admission, with settings if there are any."""
     patch = add_barrier(new, barrier or GroupBarrier(), **more)
     return json_patch(copy.deepcopy(new), patch)
 
@@ -250,15 +250,13 @@ def test_quality_of_service_of_the_pod_is_kept(containers, expected, barrier):
     assert init(injected(pod(containers=containers), barrier)).get("resources") == expected
 
 
-def test_resources_follow_the_annotation_and_the_limit_range():
-    """The LimitRange's minimum raises the annotation's amounts; the pull secret is a setting."""
+def test_resources_follow_the_annotation():
+    """The pull secret is a setting."""
     new = pod(containers=[{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}])
     new["metadata"]["annotations"][keys.INJECTED_LIMITS_ANNOTATION] = "cpu=50m,memory=80Mi"
     new["spec"]["imagePullSecrets"] = [{"name": "team"}]
-    rule = {"type": "Container", "min": {"cpu": "60m", "memory": "16Mi"}}
-    settings = ContainerDefaults(pull_secret="jobset")
-    made = injected(new, settings=settings, limit_ranges=[{"limits": [rule]}])
-    amounts = {"cpu": "60m", "memory": "80Mi"}
+    made = injected(new, settings=ContainerDefaults(pull_secret="jobset"))
+    amounts = {"cpu": "50m", "memory": "80Mi"}
 
     assert init(made)["resources"] == {"limits": amounts, "requests": amounts}
     assert made["spec"]["imagePullSecrets"] == [{"name": "team"}, {"name": "jobset"}]

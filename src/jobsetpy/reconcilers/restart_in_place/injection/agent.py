@@ -62,7 +62,6 @@ def inject(
     *,
     image: str,
     settings: ContainerDefaults | None = None,
-    limit_ranges: Sequence[Json] = (),
 ) -> Injection:
     """Add the agent to every ReplicatedJob of a new JobSet that requests it.
 
@@ -74,7 +73,6 @@ def inject(
         jobset: as the user wrote it, before defaulting.
         image: image of the agent; "" if the manager has none configured.
         settings: settings of the agent's containers, if not the defaults.
-        limit_ranges: specs of the namespace's LimitRanges.
     """
     notes, spec = child(jobset, "metadata", "annotations"), child(jobset, "spec")
     if keys.IN_PLACE_AGENT_ANNOTATION not in notes:
@@ -93,9 +91,7 @@ def inject(
     group = _group_of(spec, notes, jobs, problems) if mode == SUPERVISOR else _Group()
     if problems:
         return Injection(jobset, problems=problems)
-    agent = pods.AgentContainer(
-        image=image, settings=settings or ContainerDefaults(), limit_ranges=limit_ranges
-    )
+    agent = pods.AgentContainer(image=image, settings=settings or ContainerDefaults())
     for at, template, pod in templates(jobs):
         if not runs_agent(pod):
             problems += _add_agent(mode, at, jobs[at], template, notes, agent, group)

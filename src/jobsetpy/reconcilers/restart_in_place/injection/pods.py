@@ -5,7 +5,7 @@ The functions modify the given pod spec, a copy of the user's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -45,12 +45,10 @@ class AgentContainer:
     Args:
         image: image of the agent; "" if the manager has none.
         settings: resources and pull secret.
-        limit_ranges: specs of the namespace's LimitRanges.
     """
 
     image: str
     settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
-    limit_ranges: Sequence[Json] = ()
 
 
 def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
@@ -60,7 +58,7 @@ def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentCon
     epoch when everything before them is done.
     """
     port = options.barrier_port
-    agent = _container(pod, agent_container, sidecar=True) | {
+    agent = _container(pod, agent_container) | {
         "restartPolicy": "Always",
         "restartPolicyRules": [_restart_all("NotIn", HARMLESS_EXIT_CODES)],
         "ports": [{"containerPort": port, "name": "jobset-barrier", "protocol": "TCP"}],
@@ -136,13 +134,13 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
     ]
 
 
-def _container(pod: Json, agent: AgentContainer, *, sidecar: bool = False) -> dict[str, Any]:
+def _container(pod: Json, agent: AgentContainer) -> dict[str, Any]:
     return {
         "name": keys.AGENT_NAME,
         "image": agent.image,
         # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
-        **resources_for(pod, agent.settings, agent.limit_ranges, sidecar=sidecar),
+        **resources_for(pod, agent.settings),
         "securityContext": _security(pod),
     }
 
