@@ -2,6 +2,7 @@
 
 import pytest
 
+from hack.cluster._versions import Release, minor_of
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from support import patience
@@ -130,6 +131,10 @@ def policy(namespace, operations):
     }
 
 
+@pytest.mark.skipif(
+    minor_of(Release.wanted().kubernetes) == "1.35",
+    reason="MutatingAdmissionPolicy has v1 since Kubernetes 1.36",
+)
 @pytest.mark.parametrize("operations", [["CREATE"], ["CREATE", "UPDATE"]])
 async def test_fields_that_a_policy_adds_stay_when_jobs_are_resumed(js, operations):
     """A JobSet that a queue admits, evicts and admits elsewhere."""
