@@ -37,7 +37,6 @@ KILLED = 137
 
 EXIT_CODE_VARIABLE = "RESTART_POD_IN_PLACE_EXIT_CODE"
 GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
-RELEASED_ACTIONS = frozenset({"Restart", "RestartAllContainers"})
 RESTART_ALL_SINCE, RESTART_ALL_BEHIND_GATE_SINCE = (1, 36), (1, 35)
 """Minor releases of Kubernetes with the action."""
 ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
@@ -167,23 +166,17 @@ def _release(version: str) -> tuple[int, int]:
 def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
     pod, path = pod_spec(job), f"{where}.template.spec"
     yield from _unreleased_actions(pod, path)
-    yield from _unknown_agent(pod, path)
     for at, agent in _ruled_agents(pod):
         field = f"{path}.initContainers[{at}]"
-        rules = f"{field}.restartPolicyRules"
         if agent.get("startupProbe") is None:
             why = "the agent has none, so workers start without waiting for their group"
             yield FieldWarning(f"{field}.startupProbe", why)
-        usual = _usual_code(agent)
-        if _restart_code(agent) is None and not _restarts_all(agent, usual):
-            why = f"none is for {usual}, the agent's code unless it is told another"
-            yield FieldWarning(rules, why)
         if not _restarts_all(agent, KILLED):
             why = f"a killed agent ({KILLED}) comes back alone beside its old worker: use {ADVICE}"
-            yield FieldWarning(rules, why)
+            yield FieldWarning(f"{field}.restartPolicyRules", why)
         yield from _policies_that_see_the_agent(job_spec(job), where, agent)
-        yield from _liveness_probes(pod, path)
     if _ruled_agents(pod):
+        yield from _liveness_probes(pod, path)
         yield from sidecar_pod_warnings(child(job_spec(job), "template"), f"{where}.template")
 
 
@@ -198,28 +191,6 @@ def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:
                 "a worker that exits with 0 because this probe failed counts as complete: have it "
                 "exit with another code after SIGTERM, such as 143, or use the mode supervisor",
             )
-
-
-def _unknown_agent(pod: Json, path: str) -> Iterator[FieldWarning]:
-    """Return warnings about a container that is assumed to be the agent."""
-    if runs_agent(pod):
-        return
-    for at, container in restarting_sidecars(pod):
-        yield FieldWarning(
-            f"{path}.initContainers[{at}]",
-            f"taken for the agent by its rule alone; {_no_agent(container)}",
-        )
-    if not restarting_sidecars(pod):
-        for at, container in named_like_supervised(pod):
-            yield FieldWarning(
-                f"{path}.containers[{at}]",
-                f"taken for a supervisor by its variables alone; {_no_agent(container)}",
-            )
-
-
-def _no_agent(container: Json) -> str:
-    name = text(container, "name")[:63]
-    return f"if {name!r} runs no agent, workers never wait for their group"
 
 
 def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> Iterator[FieldError]:
@@ -267,13 +238,8 @@ def _impossible_rules(pod: Json, path: str) -> Iterator[FieldError]:
 
 def _unreleased_actions(pod: Json, path: str) -> Iterator[FieldWarning]:
     for field, rule in _rules(pod, path):
-        action = text(rule, "action")
-        if action == "RestartPod":
+        if text(rule, "action") == "RestartPod":
             why = "no Kubernetes release takes pods with RestartPod: use RestartAllContainers"
-            yield FieldWarning(f"{field}.action", why)
-        elif action not in RELEASED_ACTIONS:
-            known = " or ".join(sorted(RELEASED_ACTIONS))
-            why = f"{action[:63]!r} is no action known here: Kubernetes has {known}"
             yield FieldWarning(f"{field}.action", why)
 
 
@@ -282,7 +248,7 @@ def _policies_that_see_the_agent(template: Json, where: str, agent: Json) -> Ite
 
     When its pod ends the agent gets a stop signal, and once its worker has run its code is not 0.
     """
-    code = _restart_code(agent) or _usual_code(agent)
+    code = _restart_code(agent) or (GO_EXIT_CODE if is_go_sidecar(agent) else RESTART_EXIT_CODE)
     for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
         codes = child(rule, "onExitCodes")
         if not text(codes, "containerName") and has_code(codes, code):
@@ -306,11 +272,6 @@ def _restarts_all(container: Json, code: int) -> bool:
 
 def _code_variable(agent: Json) -> str:
     return GO_EXIT_CODE_VARIABLE if is_go_sidecar(agent) else EXIT_CODE_VARIABLE
-
-
-def _usual_code(agent: Json) -> int:
-    """Return the default exit code by which the agent requests a restart."""
-    return GO_EXIT_CODE if is_go_sidecar(agent) else RESTART_EXIT_CODE
 
 
 def _restart_code(agent: Json) -> int | None:

@@ -169,10 +169,6 @@ def test_exit_code_of_a_go_agent_needs_a_rule():
     fields = {"env": code, "startupProbe": GO_BARRIER, "restartPolicyRules": [rule("In", 1, 137)]}
     (problem,) = validate_create(jobset(sidecar(**fields)))
     assert "ends with 7 (IN_PLACE_RESTART_EXIT_CODE)" in str(problem)
-    ((field, words),) = warned(
-        jobset(sidecar(**{**fields, "env": GO_NAMES, "restartPolicyRules": [rule("In", 137)]}))
-    )
-    assert (field, "none is for 1" in words) == (RULES, True)
 
 
 POLICY = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [4]}}]}
@@ -188,11 +184,7 @@ WARNED = {
     "no startup probe": (sidecar(startupProbe=None), f"{AGENT}.startupProbe", "without waiting"),
     "killed": (sidecar(restartPolicyRules=[rule("In", 42)]), RULES, "(137) comes back alone"),
     "killed, by the first rule": (sidecar(restartPolicyRules=[rule("In", 137, action="Restart"), rule("NotIn", 0)]), RULES, "NotIn [0, 1, 2]"),
-    "default code": (sidecar(env=NEEDED, restartPolicyRules=[rule("NotIn", 42)]), RULES, "none is for 42"),
     "seeds' action": (sidecar(restartPolicyRules=[rule("NotIn", 0, 1, 2, action="RestartPod")]), f"{RULES}[0].action", "use RestartAllContainers"),
-    "unknown action": (sidecar(restartPolicyRules=[rule("NotIn", 0, 1, 2), rule("In", 1, action="Sleep")]), f"{RULES}[1].action", "'Sleep' is no action known here"),
-    "rule alone": ({**sidecar(env=None, startupProbe=None)}, AGENT, "'agent' runs no agent"),
-    "variables alone": ({"containers": [{**WORKER, "env": NEEDED}]}, f"{POD}.containers[0]", "'worker' runs no agent"),
 }  # fmt: skip
 
 
