@@ -50,13 +50,15 @@ spec:
             - name: worker
               image: {image}
               imagePullPolicy: IfNotPresent
-              command: [sh, -c]
+              workingDir: /training
+              command: [python3, -m, torch.distributed.run]
               args:
-              - |
-                cd /training
-                exec python3 -m torch.distributed.run --nnodes={pods} --nproc-per-node={processes} \\
-                  --rdzv-backend=c10d --rdzv-endpoint=launched-w-0-0.launched:29400 \\
-                  --rdzv-id=launched training_torch.py
+              - --nnodes={pods}
+              - --nproc-per-node={processes}
+              - --rdzv-backend=c10d
+              - --rdzv-endpoint=launched-w-0-0.launched:29400
+              - --rdzv-id=launched
+              - training_torch.py
               env:
               - {{name: SHARED, value: /shared}}
               volumeMounts:

@@ -84,11 +84,9 @@ def convert(jobset: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, Tra
 
 
 def _replace(template: dict[str, Any], container: dict[str, Any], translation: Translation) -> None:
-    """Write the command, variables and folder into a container, annotations into its template."""
+    """Write the command and variables into a container, annotations into its template."""
     container["command"] = list(translation.command)
     container.pop("args", None)
-    if translation.folder and not container.get("workingDir"):
-        container["workingDir"] = translation.folder
     gone = {*OWN_NAMES, *translation.env}
     env = [each for _, each in objects(container, "env") if text(each, "name") not in gone]
     env += [{"name": name, "value": value} for name, value in translation.env.items()]

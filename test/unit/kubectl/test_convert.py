@@ -29,11 +29,8 @@ spec:
             containers:
             - name: main
               image: test.invalid/train:1
-              command: [bash, -c]
-              args:
-              - |
-                cd /app
-                NCCL_DEBUG=INFO torchrun --nnodes=2 --nproc-per-node=4 --max-restarts=3 train.py $OUT
+              command: [env, NCCL_DEBUG=INFO, torchrun, --nnodes=2]
+              args: [--nproc-per-node=4, --max-restarts=3, train.py, $(OUT)]
               env:
               - {name: OUT, value: /out}
               - {name: RANK, value: "1"}
@@ -71,7 +68,6 @@ def test_manifest_is_converted(capsys, tmp_path):
         "name": "main",
         "image": "test.invalid/train:1",
         "command": ["python", "-u", "train.py", "$(OUT)"],
-        "workingDir": "/app",
         "env": [
             {"name": "OUT", "value": "/out"},
             {"name": "NCCL_DEBUG", "value": "INFO"},

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 import attrs
 
 from jobsetpy.api.python_command import split_python
-from jobsetpy.reconcilers.restart_in_place.launchers import shell
 from jobsetpy.reconcilers.restart_in_place.launchers.options import (
     ACCELERATE,
     DEEPSPEED,
@@ -27,22 +26,25 @@ from jobsetpy.reconcilers.restart_in_place.launchers.options import (
     VARIABLES,
     Launcher,
 )
-from jobsetpy.reconcilers.restart_in_place.launchers.shell import MAX_TEXT, Shell, short
 
 MAX_PROCESSES: Final = 64
+MAX_TEXT: Final = 2500
+"""Maximum number of characters of a command that is parsed."""
 _MAX_VALUE: Final = 100
 """Maximum number of characters of a variable's value that is used."""
 _MAX_BEFORE: Final = 50
 
-_NAMES: Final = {
-    "torchrun": "torchrun",
-    "torch.distributed.": "torchrun",
-    "accelerate": ACCELERATE.name,
-    "deepspeed": DEEPSPEED.name,
-}
-_HELPERS: Final = frozenset({"exec", "env", "nohup", "time", "then", "do", "else", "{", "!"})
-"""Words that may come before a command."""
+_HELPERS: Final = frozenset({"env", "nohup", "time"})
+"""Programs that may come before the launcher."""
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
+_IN_TEXT: Final = re.compile(r"\b(torchrun|accelerate launch|deepspeed|torch\.distributed)[.\s]\S")
+_IN_SHELL: Final = (
+    "it is in the text of a shell, and is not translated: write its words as the container's "
+    "command, a folder as workingDir, and variables as env"
+)
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)", re.ASCII)
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +56,6 @@ class Translation:
         command: the worker's command; empty if it cannot be translated, and ``notes`` has why.
         processes: number of processes in each pod; ``None`` if the command does not say it.
         env: variables that the launcher would set, other than those of the supervisor.
-        folder: working directory from a ``cd``; "" for none.
         max_restarts: the launcher's own limit; 0 for none.
         notes: what has no replacement, or needs a decision, one sentence each.
     """
@@ -63,7 +64,6 @@ class Translation:
     command: tuple[str, ...] = ()
     processes: int | None = None
     env: Mapping[str, str] = attrs.field(factory=dict)
-    folder: str = ""
     max_restarts: int = 0
     notes: tuple[str, ...] = ()
 
@@ -97,36 +97,28 @@ def translate(
         gpus: accelerators of the container, as its resources say; 0 if it has none.
         pods: number of pods of the ReplicatedJob; 0 if unknown.
     """
-    if not any(name in word for word in words for name in _NAMES):
-        return None
     command = _unsupervised(words)
-    text = shell.shell_text(command)
-    if text is None and _launch_in([w[:MAX_TEXT] for w in command[:_MAX_BEFORE]], {}) is None:
+    if name := _in_shell(command):
+        return Translation(launcher=name, notes=(_IN_SHELL,))
+    is_long = len(" ".join(command)) > MAX_TEXT
+    start = [word[:MAX_TEXT] for word in command[:_MAX_BEFORE]]
+    launch = _launch_in(start if is_long else command)
+    if launch is None:
         return None
-    if len(" ".join(command) if text is None else text) > MAX_TEXT:
-        return _given_up(words, f"the command is longer than {MAX_TEXT} characters")
-    try:
-        commands = [command] if text is None else list(shell.commands_of(text))
-    except ValueError as error:
-        return _given_up(words, f"the shell text cannot be read ({str(error).lower()})")
+    if is_long:
+        why = f"the command is longer than {MAX_TEXT} characters, and is not translated"
+        return Translation(launcher=launch.launcher.name, notes=(why,))
     known = {k: v if len(v) <= _MAX_VALUE else "" for k, v in (variables or {}).items()}
-    around = Shell()
-    for at, each in enumerate(commands):
-        launch = _launch_in(each, around.env)
-        if launch is None:
-            around.take(each)
-            continue
-        for other in commands[at + 1 :]:
-            around.also_runs(other)
-        done = _translated(launch, {**known, **around.env}, gpus, pods, in_shell=text is not None)
-        folder = around.folder if done.command else ""
-        return attrs.evolve(done, folder=folder, notes=(*done.notes, *around.notes))
-    return None
+    return _translated(launch, known, gpus, pods)
 
 
-def _given_up(words: Sequence[str], why: str) -> Translation:
-    name = next(name for known, name in _NAMES.items() if any(known in word for word in words))
-    return Translation(launcher=name, notes=(f"{why}, and is not translated",))
+def _in_shell(command: Sequence[str]) -> str:
+    """Return the name of a launcher in a text that a shell runs because of ``-c``; "" for none."""
+    if not command or command[0].rpartition("/")[2] not in _SHELLS:
+        return ""
+    at = next((at for at, word in enumerate(command) if word[0:1] == "-" and "c" in word), None)
+    texts = [] if at is None else command[at + 1 :]
+    return next((found[1] for each in texts if (found := _IN_TEXT.search(each))), "")
 
 
 def _unsupervised(words: Sequence[str]) -> list[str]:
@@ -138,12 +130,13 @@ def _unsupervised(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def _launch_in(words: Sequence[str], env: Mapping[str, str]) -> _Launch | None:
+def _launch_in(words: Sequence[str]) -> _Launch | None:
     """Return the launcher that a command starts with, after variables and small helpers."""
-    left, own, path, name = list(words), dict(env), "", ""
+    left, path, name = list(words), "", ""
+    own: dict[str, str] = {}
     while left:
         path, _, name = left[0].rpartition("/")
-        found = shell.ASSIGNMENT.fullmatch(left[0])
+        found = _ASSIGNMENT.fullmatch(left[0])
         if found:
             own[found[1]] = found[2]
         elif name in {"tini", "dumb-init", "catatonit"}:
@@ -199,11 +192,9 @@ def _parse(words: Sequence[str], launcher: Launcher) -> tuple[dict[str, str], li
     return (options, left) if left else "it names no program"
 
 
-def _translated(
-    launch: _Launch, variables: Mapping[str, str], gpus: int, pods: int, *, in_shell: bool
-) -> Translation:
+def _translated(launch: _Launch, variables: Mapping[str, str], gpus: int, pods: int) -> Translation:
     launcher = launch.launcher
-    parsed = _parse([shell.resolved(word, variables) for word in launch.arguments], launcher)
+    parsed = _parse([_resolved(word, variables) for word in launch.arguments], launcher)
     if isinstance(parsed, str):
         note = f"{launcher.name} is not translated: {parsed}"
         return Translation(launcher=launcher.name, notes=(note,))
@@ -212,13 +203,6 @@ def _translated(
     words = launch.arguments[len(launch.arguments) - len(rest) :]
     notes = _notes(launcher, options, pods)
     processes = _processes(launcher, options, gpus, notes)
-    if in_shell:
-        notes += [
-            f"{short(word)!r} may begin a comment, and is translated as an argument"
-            for word in words
-            if word.startswith("#")
-        ]
-        words = [shell.for_kubelet(word, variables, notes) for word in words]
     python = [*launch.interpreter, *(() if "-u" in launch.interpreter else ("-u",))]
     limit = options.get("max_restarts", "")
     return Translation(
@@ -302,3 +286,14 @@ def _notes(launcher: Launcher, options: Mapping[str, str], pods: int) -> list[st
     if launcher.no_rank and launcher.no_rank not in options:
         notes.append("the program gets no argument --local_rank: it reads the variable LOCAL_RANK")
     return notes
+
+
+def _resolved(word: str, variables: Mapping[str, str]) -> str:
+    """Return a word with the values of variables that are known."""
+    return _REFERENCE.sub(lambda found: variables.get(found[1]) or found[0], word)
+
+
+def short(text: str, longest: int = 80) -> str:
+    """Return a text in one line, for a message."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
