@@ -30,11 +30,7 @@ COMPARED: Final[Mapping[str, tuple[str, tuple[Path, ...]]]] = {
     "pod_ttl": ("controller-runtime", (_GO / "podttl/main.go",)),
     "web_apps": (
         "controller-runtime",
-        (
-            _GO / "webapps/main.go",
-            _GO / "webapps/api/v1/types.go",
-            _GO / "webapps/api/v2/types.go",
-        ),
+        (_GO / "webapps/main.go", _GO / "webapps/api/v1/types.go"),
     ),
 }
 """The other library, and the files that its user writes, by example."""

@@ -1,10 +1,9 @@
-"""WebApp: a Deployment, webhooks and two versions; the older one loses nothing of the newer one.
+"""WebApp: a Deployment, and webhooks, in one program.
 
 cd examples/controllers
+jobsetpy crds web_apps:WebApp | kubectl apply -f -
 jobsetpy webhooks web_apps:setup --namespace team | kubectl apply -f -
 jobsetpy run web_apps:setup
-
-The first of these prints the CRD as well.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import attrs
 from jobsetpy import runtime as rt
 
 NAME = "web-apps"
-SURGE = "example.com/max-surge"  # holds what v1 has no field for
 
 
 @rt.model
@@ -36,7 +34,7 @@ class Status:
     ready: int = 0
 
 
-@rt.resource("example.com", "v2", "WebApp", "webapps")
+@rt.resource("example.com", "v1", "WebApp", "webapps")
 @rt.model
 class WebApp:
     """Copies of a web server."""
@@ -45,42 +43,6 @@ class WebApp:
     metadata: rt.ObjectMeta = rt.ObjectMeta()
     spec: Spec = Spec()
     status: Status = Status()
-
-
-@rt.model
-class SpecV1:
-    image: str = rt.field(default="", required=True, description="Such as shop:1.2.")
-    size: int = 1
-
-
-@rt.resource("example.com", "v1", "WebApp", "webapps")
-@rt.model
-class WebAppV1:
-    """The same with the image as one text."""
-
-    RESOURCE: ClassVar[rt.ResourceInfo]
-    metadata: rt.ObjectMeta = rt.ObjectMeta()
-    spec: SpecV1 = SpecV1()
-    status: Status = Status()
-
-
-def up(old: WebAppV1) -> WebApp:
-    repository, tag = old.spec.image, ""
-    if ":" in repository.rpartition("/")[2]:  # not the port of a registry
-        repository, _, tag = repository.rpartition(":")
-    notes = dict(old.metadata.annotations)
-    surge = int(notes.pop(SURGE, 0))
-    image = Image(repository=repository, tag=tag)
-    spec = Spec(image=image, replicas=old.spec.size, max_surge=surge)
-    return WebApp(metadata=rt.evolve(old.metadata, annotations=notes), spec=spec, status=old.status)
-
-
-def down(new: WebApp) -> WebAppV1:
-    image = ":".join(filter(None, (new.spec.image.repository, new.spec.image.tag)))
-    surge = {SURGE: str(new.spec.max_surge)} if new.spec.max_surge else {}
-    metadata = rt.evolve(new.metadata, annotations={**new.metadata.annotations, **surge})
-    spec = SpecV1(image=image, size=new.spec.replicas)
-    return WebAppV1(metadata=metadata, spec=spec, status=new.status)
 
 
 def default(app: WebApp) -> WebApp:
@@ -127,5 +89,4 @@ def setup(manager: rt.Manager) -> None:
     reconcile = WebApps(manager.client).reconcile
     manager.add(rt.controller_for(apps, reconcile, name=NAME, owns=[deployments]))
     webhook = rt.Webhook(WebApp, default=default, validate=validate)
-    versions = rt.Conversion(WebAppV1, to=WebApp, up=up, down=down)
-    rt.serve_webhooks(manager, webhook, versions, name=NAME)
+    rt.serve_webhooks(manager, webhook, name=NAME)

@@ -1,11 +1,9 @@
-"""Website: defaults, checks, and two versions of one kind. Webhooks alone, without a controller.
+"""Website: defaults and checks. Webhooks alone, without a controller.
 
 cd examples/controllers
+jobsetpy crds websites:Website | kubectl apply -f -
 jobsetpy webhooks websites:setup --namespace team | kubectl apply -f -
 jobsetpy run websites:setup
-
-The first of these prints the CRD as well. Versions are converted whenever a client asks for
-the one that is not stored.
 """
 
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ class Spec:
     port: int = 0
 
 
-@rt.resource("example.com", "v2", "Website", "websites")
+@rt.resource("example.com", "v1", "Website", "websites")
 @rt.model
 class Website:
     """A site at a host and port."""
@@ -30,31 +28,6 @@ class Website:
     RESOURCE: ClassVar[rt.ResourceInfo]
     metadata: rt.ObjectMeta = rt.ObjectMeta()
     spec: Spec = Spec()
-
-
-@rt.model
-class SpecV1:
-    address: str = ""
-
-
-@rt.resource("example.com", "v1", "Website", "websites")
-@rt.model
-class WebsiteV1:
-    """A site at an address such as example.com:80."""
-
-    RESOURCE: ClassVar[rt.ResourceInfo]
-    metadata: rt.ObjectMeta = rt.ObjectMeta()
-    spec: SpecV1 = SpecV1()
-
-
-def up(old: WebsiteV1) -> Website:
-    host, _, port = old.spec.address.partition(":")
-    return Website(metadata=old.metadata, spec=Spec(host=host, port=int(port or 0)))
-
-
-def down(new: Website) -> WebsiteV1:
-    address = f"{new.spec.host}:{new.spec.port}"
-    return WebsiteV1(metadata=new.metadata, spec=SpecV1(address=address))
 
 
 def default(site: Website) -> Website:
@@ -75,5 +48,4 @@ def validate(asked: rt.AdmissionRequest[Website]) -> Iterator[rt.Invalid | rt.Wa
 
 def setup(manager: rt.Manager) -> None:
     webhook = rt.Webhook(Website, default=default, validate=validate)
-    versions = rt.Conversion(WebsiteV1, to=Website, up=up, down=down)
-    rt.serve_webhooks(manager, webhook, versions, name=NAME)
+    rt.serve_webhooks(manager, webhook, name=NAME)

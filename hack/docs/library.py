@@ -68,8 +68,7 @@ TASKS: Final[Mapping[str, Mapping[str, Task]]] = {
         ),
         "webhooks": Task(
             "Serve webhooks",
-            "Webhook Conversion AdmissionRequest Check Invalid Warn serve_webhooks"
-            " WebhookServerSettings",
+            "Webhook AdmissionRequest Check Invalid Warn serve_webhooks WebhookServerSettings",
         ),
         "running": Task(
             "Run a manager",

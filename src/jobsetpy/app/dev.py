@@ -210,14 +210,12 @@ def _note(registered: str) -> None:
 
 
 def _definitions(manager: Manager, served: list[ServedWebhooks]) -> list[dict[str, Any]]:
-    """Return the CRDs of the program's own kinds, except those with conversions."""
-    converted = {kind for each in served for one in each.conversions for kind in (one.old, one.to)}
+    """Return the CRDs of the program's own kinds."""
     kinds = dict.fromkeys((*manager.kinds, *(one.cls for each in served for one in each.webhooks)))
     own = [
         kind
         for kind in kinds
-        if kind not in converted
-        and not issubclass(kind, Unstructured)
+        if not issubclass(kind, Unstructured)
         and not kind.__module__.startswith("jobsetpy.")
         and "." in kind.RESOURCE.group
         and not kind.RESOURCE.group.endswith(".k8s.io")

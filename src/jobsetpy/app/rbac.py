@@ -209,18 +209,11 @@ class Reader:
             "secrets": [f"{named[0]}-webhooks"],
             "mutatingwebhookconfigurations": [named[0]],
             "validatingwebhookconfigurations": [named[0]],
-            "customresourcedefinitions": sorted(self._converted()),
         }
         for module in ("jobsetpy.serving.certificates", "jobsetpy.serving.webhook_certificates"):
             for need in needs_of(module):
                 for name in names.get(need.resource, ()):
                     yield attrs.evolve(need, name=name)
-
-    def _converted(self) -> Iterator[str]:
-        """Names of the definitions whose versions are converted."""
-        for call in self.calls:
-            if self._value(call.func) is runtime.Conversion:
-                yield from (f"{kind.plural}.{kind.group}" for kind in self._kinds(call.args[0]))
 
     def _raw(self, call: ast.Call) -> Iterator[Need]:
         """A request without a class: to an object by its path, or a question of what is served."""

@@ -8,11 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.api.schema import crd_of_versions
 from jobsetpy.app.user_programs import Setup
 from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse
 from jobsetpy.manager import Manager, Runnable
-from jobsetpy.runtime._webhooks import CONVERT, ServedWebhooks, Webhook
+from jobsetpy.runtime._webhooks import ServedWebhooks, Webhook
 from jobsetpy.serving.http import parse_address
 
 _SYSTEM = "kube-system"
@@ -64,7 +63,7 @@ async def _added(setup: Setup) -> Sequence[Runnable]:
 def webhook_manifests(
     served: ServedWebhooks, *, namespace: str, url: str = ""
 ) -> list[dict[str, Any]]:
-    """Return Service, Secret, configurations, and CRDs with conversions, as JSON objects.
+    """Return Service, Secret and configurations, as JSON objects.
 
     The Secret and the CA bundles are empty: the manager fills them in. Applying the manifests again
     keeps its values.
@@ -104,7 +103,7 @@ def webhook_manifests(
         ]
         if name:
             add("admissionregistration.k8s.io/v1", kind, name, {}, webhooks=called)
-    return out + _definitions(served, client(CONVERT))
+    return out
 
 
 def _webhook(
@@ -143,18 +142,3 @@ def _webhook(
 
 def _of_kubernetes(at: ResourceInfo) -> bool:
     return "." not in at.group or at.group.endswith(".k8s.io")
-
-
-def _definitions(served: ServedWebhooks, client: Mapping[str, Any]) -> list[dict[str, Any]]:
-    versions: dict[type[Any], list[type[Any]]] = {}
-    for one in served.conversions:
-        versions.setdefault(one.to, []).append(one.old)
-    out = []
-    for stored, others in versions.items():
-        definition = crd_of_versions([*others, stored])
-        definition["spec"]["conversion"] = {
-            "strategy": "Webhook",
-            "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
-        }
-        out.append(definition)
-    return out

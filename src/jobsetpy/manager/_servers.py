@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobsetpy.controller import Runnable
 from jobsetpy.serving.http import Address, HttpServer, listening, parse_address, serving
-from jobsetpy.serving.review_routes import Converter, Handler, conversion_route, routes
+from jobsetpy.serving.review_routes import Handler, routes
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ class WebhookServer(ServerRunnable):
         handlers: admission handlers by path.
         certificates: certificate of the server.
         settings: address, time limits and drain time.
-        converters: converters between versions of a kind, by path.
 
     Raises:
         ValueError: the address is not usable.
@@ -94,13 +93,10 @@ class WebhookServer(ServerRunnable):
         handlers: Mapping[str, Handler],
         certificates: CertificateManager,
         settings: WebhookServerSettings,
-        *,
-        converters: Mapping[str, Converter] | None = None,
     ) -> None:
         super().__init__(settings.bind_address, certificates)
         self.settings = settings
         self._handlers = handlers
-        self._converters = converters or {}
         self._draining = False
 
     def drain(self) -> float:
@@ -113,11 +109,7 @@ class WebhookServer(ServerRunnable):
         return self.settings.drain_s
 
     def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
-        """Return the server with the routes of all handlers and converters."""
+        """Return the server with the routes of all handlers."""
         body_limit, deadline_s = self.settings.body_limit, self.settings.deadline_s
         made = routes(self._handlers, body_limit=body_limit, deadline_s=deadline_s)
-        made += [
-            conversion_route(path, convert, body_limit=body_limit, deadline_s=deadline_s)
-            for path, convert in self._converters.items()
-        ]
         return listening(made, address, draining=lambda: self._draining)

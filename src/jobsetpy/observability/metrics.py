@@ -458,21 +458,20 @@ _webhook_in_flight = REGISTRY.gauge(
 )
 
 
-_webhook_panics: Final = {
-    "admission": REGISTRY.counter(
-        "controller_runtime_webhook_panics_total",
-        "Total number of admission requests whose handler raised an unexpected exception",
-    ),
-    "conversion": REGISTRY.counter(
-        "controller_runtime_conversion_webhook_panics_total",
-        "Total number of conversions that raised an unexpected exception",
-    ),
-}
+_webhook_panics = REGISTRY.counter(
+    "controller_runtime_webhook_panics_total",
+    "Total number of admission requests whose handler raised an unexpected exception",
+)
+# Always 0, as in the Go controller: dashboards of controller-runtime show both.
+REGISTRY.counter(
+    "controller_runtime_conversion_webhook_panics_total",
+    "Total number of conversions that raised an unexpected exception; none are served",
+)
 
 
-def webhook_panic(kind: Literal["admission", "conversion"]) -> None:
+def webhook_panic() -> None:
     """Count an unexpected exception of a webhook's handler."""
-    _webhook_panics[kind].inc()
+    _webhook_panics.inc()
 
 
 class WebhookMetrics:

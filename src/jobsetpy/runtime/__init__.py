@@ -124,7 +124,6 @@ from jobsetpy.runtime._discovery import discover as discover
 from jobsetpy.runtime._finalizers import Finalizer as Finalizer
 from jobsetpy.runtime._finalizers import finalizer as finalizer
 from jobsetpy.runtime._webhooks import AdmissionRequest as AdmissionRequest
-from jobsetpy.runtime._webhooks import Conversion as Conversion
 from jobsetpy.runtime._webhooks import Invalid as Invalid
 from jobsetpy.runtime._webhooks import Warn as Warn
 from jobsetpy.runtime._webhooks import Webhook as Webhook

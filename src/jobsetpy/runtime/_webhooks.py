@@ -1,4 +1,4 @@
-"""Webhooks of users: defaults and validation of objects, and conversions between versions.
+"""Webhooks of users: defaults and validation of objects.
 
 The manager serves them on every replica, with the same server as JobSet's own webhooks. It also
 creates and renews the certificate, and makes API servers trust it.
@@ -7,8 +7,9 @@ creates and renews the certificate, and makes API servers trust it.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
 import msgspec
@@ -19,18 +20,12 @@ from jobsetpy.api.structural_schema import cause
 from jobsetpy.manager import Manager, WebhookServer
 from jobsetpy.serving import review
 from jobsetpy.serving.namespace import own_namespace
-from jobsetpy.serving.review import ALLOWED, Answer, ConversionRequest, ReviewRequest
+from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
-if TYPE_CHECKING:
-    from jobsetpy.serving.certificates import CertificateManager
-
 T = TypeVar("T")
-Old = TypeVar("Old")
-New = TypeVar("New")
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
-CONVERT: Final = "/convert"
 _ABSENT: Final = object()
 
 
@@ -202,138 +197,26 @@ class Webhook(Generic[T]):
         return review.undecodable(f"the object is no {self.resource.kind}: {error}")
 
 
-@attrs.define(eq=False)
-class Conversion(Generic[Old, New]):
-    """Conversion of objects between an older version and the stored one, in both directions.
-
-    Metadata is preserved, except for labels and annotations, which may hold values for which the
-    older version has no field: a conversion there and back must be lossless.
-
-    Args:
-        old: class of the other served version.
-        to: class of the stored version; all conversions of a kind name the same.
-        up: converts ``old`` to ``to``.
-        down: converts ``to`` to ``old``.
-
-    Raises:
-        TypeError: a class does not represent a kind.
-        ValueError: the classes are not two versions of one kind.
-    """
-
-    old: type[Old]
-    to: type[New] = attrs.field(kw_only=True)
-    up: Callable[[Old], New] = attrs.field(kw_only=True)
-    down: Callable[[New], Old] = attrs.field(kw_only=True)
-    resource: ResourceInfo = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Check that the classes are two versions of one kind."""
-        before, after = _resource_of(self.old), _resource_of(self.to)
-        if before.version == after.version or (before.group, before.plural, before.kind) != (
-            after.group,
-            after.plural,
-            after.kind,
-        ):
-            raise ValueError(
-                f"{before.api_version} {before.kind} and {after.api_version} {after.kind} are not "
-                "two versions of one kind"
-            )
-        self.resource = after
-
-    @property
-    def version(self) -> str:
-        """``apiVersion`` of the other served version."""
-        return _resource_of(self.old).api_version
-
-    @property
-    def definition(self) -> str:
-        """Name of the CustomResourceDefinition."""
-        return f"{self.resource.plural}.{self.resource.group}"
-
-
-class ConversionHandler:
-    """Answers conversions of all kinds, by way of the stored version."""
-
-    def __init__(self, conversions: Iterable[Conversion[Any, Any]]) -> None:
-        self._by_version: dict[tuple[str, str], Conversion[Any, Any]] = {}
-        self._stored: dict[tuple[str, str], type[Any]] = {}
-        for each in conversions:
-            kind = each.resource.kind
-            if self._stored.setdefault((each.resource.api_version, kind), each.to) is not each.to:
-                msg = f"conversions of {kind} name two classes of the version that is stored"
-                raise ValueError(msg)
-            self._by_version[each.version, kind] = each
-
-    def __call__(self, request: ConversionRequest) -> list[dict[str, Any]]:
-        """Return all objects in the desired version.
-
-        Raises:
-            ValueError: an object cannot be converted; the message names it and the reason.
-        """
-        return [self._convert(obj, request.desired_api_version) for obj in request.objects]
-
-    def _convert(self, obj: dict[str, Any], wanted: str) -> dict[str, Any]:
-        version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
-        if version == wanted:
-            return obj
-        name = obj.get("metadata", {}).get("name", "")
-        up, down = self._by_version.get((version, kind)), self._by_version.get((wanted, kind))
-        try:
-            if up is not None:
-                stored = up.up(msgspec.convert(obj, up.old))
-            else:
-                stored = msgspec.convert(obj, self._stored[version, kind])
-            made = down.down(stored) if down is not None else stored
-        except KeyError:
-            raise ValueError(f"no conversion of {kind} from {version} to {wanted}") from None
-        except Exception as error:
-            msg = f"{kind} {name!r} cannot be converted from {version} to {wanted}: {error}"
-            raise ValueError(msg) from error
-        info: ResourceInfo = type(made).RESOURCE
-        if info.api_version != wanted:
-            raise ValueError(f"no conversion of {kind} from {version} to {wanted}")
-        out: dict[str, Any] = to_json(made)
-        metadata = dict(obj.get("metadata", {}))
-        for changeable in ("labels", "annotations"):
-            metadata.pop(changeable, None)
-            if kept := dict(getattr(made.metadata, changeable)):
-                metadata[changeable] = kept
-        return {"apiVersion": wanted, "kind": kind, **out, "metadata": metadata}
-
-
 class ServedWebhooks(WebhookServer):
     """Server of a manager's own webhooks; created by :func:`serve_webhooks`."""
 
-    def __init__(
-        self,
-        webhooks: Sequence[Webhook[Any]],
-        conversions: Sequence[Conversion[Any, Any]],
-        certificates: CertificateManager,
-        settings: WebhookServerSettings,
-        app: str,
-    ) -> None:
-        handlers = {
-            **{one.path("mutate"): one.answer_mutate for one in webhooks if one.default},
-            **{one.path("validate"): one.answer_validate for one in webhooks if one.validate},
-        }
-        converters = {CONVERT: ConversionHandler(conversions)} if conversions else {}
-        super().__init__(handlers, certificates, settings, converters=converters)
-        self.webhooks, self.conversions, self.app = tuple(webhooks), tuple(conversions), app
+    webhooks: tuple[Webhook[Any], ...]
+    app: str
 
 
 def serve_webhooks(
     manager: Manager,
-    *webhooks: Webhook[Any] | Conversion[Any, Any],
+    *webhooks: Webhook[Any],
     name: str,
     settings: WebhookServerSettings | None = None,
 ) -> ServedWebhooks:
-    """Serve webhooks and conversions with ``manager``, whose readiness waits for them.
+    """Serve webhooks with ``manager``, whose readiness waits for them.
 
     ``jobsetpy webhooks MODULE:FUNCTION`` prints the manifests that register them.
 
     Args:
         manager: not started yet.
-        webhooks: all webhooks and conversions of the process.
+        webhooks: all webhooks of the process.
         name: name of the program; Service, Secret and configurations are named after it.
         settings: address and certificate; those of ``jobsetpy run`` when absent.
 
@@ -344,26 +227,25 @@ def serve_webhooks(
 
     if not webhooks:
         raise ValueError("serve_webhooks needs webhooks")
-    admission = [one for one in webhooks if isinstance(one, Webhook)]
-    conversions = [one for one in webhooks if isinstance(one, Conversion)]
-    twice = {
-        one.resource for one in admission if sum(one.resource == o.resource for o in admission) > 1
-    }
-    if twice:
-        msg = f"two webhooks of {', '.join(sorted(each.kind for each in twice))}: make one of them"
-        raise ValueError(msg)
+    counts = Counter(one.resource for one in webhooks)
+    if twice := sorted(resource.kind for resource, count in counts.items() if count > 1):
+        raise ValueError(f"two webhooks of {', '.join(twice)}: make one of them")
     settings = settings or manager.settings.webhooks
     settings = settings or WebhookServerSettings(namespace=own_namespace())
     settings = attrs.evolve(
         settings,
         service_name=settings.service_name or f"{name}-webhooks",
         secret_name=settings.secret_name or f"{name}-webhooks",
-        mutating_configuration=name if any(one.default for one in admission) else "",
-        validating_configuration=name if any(one.validate for one in admission) else "",
-        definitions=tuple(sorted({one.definition for one in conversions})),
+        mutating_configuration=name if any(one.default for one in webhooks) else "",
+        validating_configuration=name if any(one.validate for one in webhooks) else "",
     )
     certificates = certificate_manager(manager.replica_client, settings, manager.clock)
-    served = ServedWebhooks(admission, conversions, certificates, settings, name)
+    handlers = {
+        **{one.path("mutate"): one.answer_mutate for one in webhooks if one.default},
+        **{one.path("validate"): one.answer_validate for one in webhooks if one.validate},
+    }
+    served = ServedWebhooks(handlers, certificates, settings)
+    served.webhooks, served.app = webhooks, name
     manager.add(served)
     manager.add_ready_check("webhooks", served.problems)
     return served

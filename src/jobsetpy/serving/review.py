@@ -1,10 +1,10 @@
-"""Envelopes of the API server's requests to webhooks: admission and conversion, both v1."""
+"""Envelope of the API server's requests to admission webhooks, v1."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import attrs
 import msgspec
@@ -13,7 +13,6 @@ from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.api.structural_schema import Cause
 
 API_VERSION = "admission.k8s.io/v1"
-CONVERSION_API_VERSION = "apiextensions.k8s.io/v1"
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
@@ -33,21 +32,10 @@ class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: bool = False
 
 
-class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Conversion request: objects of one kind, as JSON, and the desired version."""
-
-    uid: str
-    desired_api_version: str = msgspec.field(default="", name="desiredAPIVersion")
-    objects: list[dict[str, Any]] = []
-
-
-R = TypeVar("R")
-
-
-class _Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
+class _Review(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     kind: str
-    request: R
+    request: ReviewRequest
 
 
 @attrs.frozen
@@ -68,8 +56,7 @@ class Answer:
 
 ALLOWED = Answer()
 
-_DECODER = msgspec.json.Decoder(_Review[ReviewRequest])
-_CONVERSION_DECODER = msgspec.json.Decoder(_Review[ConversionRequest])
+_DECODER = msgspec.json.Decoder(_Review)
 
 
 def decode(body: bytes | bytearray) -> ReviewRequest:
@@ -78,22 +65,13 @@ def decode(body: bytes | bytearray) -> ReviewRequest:
     Raises:
         ValueError: the body is not an AdmissionReview; the message gives the reason.
     """
-    return _decode(_DECODER, body, API_VERSION, "AdmissionReview", "an")
-
-
-def _decode(
-    decoder: msgspec.json.Decoder[_Review[R]],
-    body: bytes | bytearray,
-    api_version: str,
-    kind: str,
-    a: str,
-) -> R:
     try:
-        review = decoder.decode(body)
+        review = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"not {a} {kind}: {error}") from None
-    if (review.api_version, review.kind) != (api_version, kind):
-        raise ValueError(f"expected {api_version} {kind}, got {review.api_version} {review.kind}")
+        raise ValueError(f"not an AdmissionReview: {error}") from None
+    if (review.api_version, review.kind) != (API_VERSION, "AdmissionReview"):
+        found = f"{review.api_version} {review.kind}"
+        raise ValueError(f"expected {API_VERSION} AdmissionReview, got {found}")
     return review.request
 
 
@@ -135,24 +113,3 @@ def failure(code: int, reason: str, message: str, **more: Any) -> Answer:
     return Answer(
         status={"status": "Failure", "code": code, "reason": reason, "message": message, **more}
     )
-
-
-def decode_conversion(body: bytes | bytearray) -> ConversionRequest:
-    """Return the request of a ConversionReview.
-
-    Raises:
-        ValueError: the body is not a ConversionReview; the message gives the reason.
-    """
-    return _decode(_CONVERSION_DECODER, body, CONVERSION_API_VERSION, "ConversionReview", "a")
-
-
-def encode_conversion(uid: str, converted: Sequence[Mapping[str, Any]], problem: str = "") -> bytes:
-    """Return a ConversionReview for the request with this UID: all objects, or the problem."""
-    result = {"status": "Failure", "message": problem} if problem else {"status": "Success"}
-    response = {"uid": uid, "result": result, "convertedObjects": [] if problem else converted}
-    review = {
-        "apiVersion": CONVERSION_API_VERSION,
-        "kind": "ConversionReview",
-        "response": response,
-    }
-    return msgspec.json.encode(review)

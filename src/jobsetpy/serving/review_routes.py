@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability import metrics
@@ -16,11 +14,6 @@ from jobsetpy.serving.http import JSON, Request, Response, Route, TooLargeError,
 
 Handler = Callable[[review.ReviewRequest], Awaitable[review.Answer]]
 """Answers one request; an exception becomes a failure of the webhook call."""
-
-Converter = Callable[[review.ConversionRequest], Sequence[Mapping[str, Any]]]
-"""Returns the objects in the desired version; raises ``ValueError`` with the reason if not."""
-
-_Answer = Callable[[Request, int], Awaitable[Response]]
 
 _MARGIN_S = 0.5
 """Margin by which a response is due before the caller's timeout, in seconds."""
@@ -45,38 +38,18 @@ def deadline(asked: str, limit_s: float) -> float:
 def routes(handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: float) -> list[Route]:
     """Return one route per webhook: bodies up to ``body_limit`` bytes, responses in time."""
     return [
-        Route("POST", path, _endpoint(path, partial(_answer, handler), body_limit, deadline_s))
+        Route("POST", path, _endpoint(path, handler, body_limit, deadline_s))
         for path, handler in handlers.items()
     ]
 
 
-def conversion_route(path: str, convert: Converter, *, body_limit: int, deadline_s: float) -> Route:
-    """Return the route of conversions between versions, with the same limits."""
-
-    async def answer(sent: Request, limit: int) -> Response:
-        try:
-            request = review.decode_conversion(await sent.body(limit))
-        except ValueError as error:
-            return text(400, f"{error}\n")
-        try:
-            content = review.encode_conversion(request.uid, convert(request))
-        except ValueError as error:
-            content = review.encode_conversion(request.uid, (), str(error))
-        except Exception:
-            metrics.webhook_panic("conversion")
-            raise
-        return Response(200, content, JSON)
-
-    return Route("POST", path, _endpoint(path, answer, body_limit, deadline_s))
-
-
-def _endpoint(path: str, answered: _Answer, body_limit: int, limit_s: float) -> http.Handler:
+def _endpoint(path: str, handler: Handler, body_limit: int, limit_s: float) -> http.Handler:
     counts = metrics.WebhookMetrics(path)
 
     async def answer(request: Request) -> Response:
         try:
             async with asyncio.timeout(deadline(request.query("timeout"), limit_s)):
-                return await answered(request, body_limit)
+                return await _answer(handler, request, body_limit)
         except TimeoutError:
             _log.warning("no answer in time", path=path)
             return text(504, "no answer in time\n")
@@ -112,7 +85,7 @@ async def _answer(handler: Handler, sent: Request, body_limit: int) -> Response:
         return text(500, f"{error}\n")
     except Exception as error:  # noqa: BLE001 - from a webhook that users wrote
         if not isinstance(error, RecursionError):
-            metrics.webhook_panic("admission")
+            metrics.webhook_panic()
             _log.exception("a webhook failed", path=sent.path)
             return text(500, f"the webhook failed: {type(error).__name__}: {error}\n")
         content = review.encode(request.uid, review.undecodable("the object is nested too deeply"))

@@ -31,7 +31,6 @@ MutatingConfiguration: Final = _of_cluster(
 ValidatingConfiguration: Final = _of_cluster(
     "admissionregistration.k8s.io", "ValidatingWebhookConfiguration"
 )
-Definition: Final = _of_cluster("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
 def certificate_manager(
@@ -69,7 +68,7 @@ def secret_source(
 
 
 async def inject(client: Client, settings: WebhookServerSettings, authorities: bytes) -> bool:
-    """Write the CA bundle to configurations and CRDs without it; return whether there were any.
+    """Write the CA bundle to configurations without it; return whether there were any.
 
     Raises:
         ApiError: one of them cannot be read or written.
@@ -96,13 +95,5 @@ async def inject(client: Client, settings: WebhookServerSettings, authorities: b
         ]
         if patch:
             await client.json_patch(kind, "", name, patch)
-            injected = True
-    for name in settings.definitions:
-        definition = await client.get(Definition, "", name)
-        config = definition.at("spec.conversion.webhook.clientConfig")
-        if config is not None and config.get("caBundle") != encoded:
-            path = "/spec/conversion/webhook/clientConfig/caBundle"
-            add = {"op": "add", "path": path, "value": encoded}
-            await client.json_patch(Definition, "", name, [add])
             injected = True
     return injected

@@ -25,7 +25,6 @@ class WebhookServerSettings:
         extra_dns_names: further names of the certificate; IP addresses are recognised as such.
         mutating_configuration: configuration that gets the CA bundle; "" if there is none.
         validating_configuration: the same.
-        definitions: names of CustomResourceDefinitions that get it, too, for conversions.
         check_period_s: interval between checks of Secret, configurations or files, in seconds.
         body_limit: maximum size of a request body in bytes: an update carries an object twice.
         deadline_s: maximum time for one response, unless the API server asks for less.
@@ -42,7 +41,6 @@ class WebhookServerSettings:
     extra_dns_names: tuple[str, ...] = ()
     mutating_configuration: str = ""
     validating_configuration: str = ""
-    definitions: tuple[str, ...] = ()
     check_period_s: float = 10.0
     body_limit: int = 16 * 1024 * 1024
     deadline_s: float = 9.0

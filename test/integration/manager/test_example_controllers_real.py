@@ -15,14 +15,9 @@ from jobsetpy.api.schema import crd_of
 from jobsetpy.app.rbac import manifests
 from jobsetpy.app.webhook_manifests import webhook_manifests
 from jobsetpy.client import connect
-from jobsetpy.serving.webhook_certificates import (
-    Definition,
-    MutatingConfiguration,
-    ValidatingConfiguration,
-)
+from jobsetpy.serving.webhook_certificates import MutatingConfiguration, ValidatingConfiguration
 from support.cluster.account import account_kubeconfig
-from support.cluster.install import ROOT, apply_object
-from support.cluster.json_api import send
+from support.cluster.install import ROOT, Definition, apply_object
 from support.cluster.manager_process import free_port
 from support.patience import eventually
 
@@ -72,33 +67,20 @@ async def running(client, own_client, namespace, modules):
         await run
 
 
-async def request(client, method, version, namespace, name="", body=None):
-    """Send a request about Websites; return the JSON data of the response."""
-    path = f"/apis/example.com/{version}/namespaces/{namespace}/websites"
-    return await send(client, method, f"{path}/{name}" if name else path, body)
-
-
-async def check_websites(client, namespace):
-    """Check defaults and validation of the webhook, and the conversion of both versions."""
-    site = {"apiVersion": "example.com/v2", "kind": "Website", "metadata": {"name": "s"}}
-    site["spec"] = {"host": "www.example.com"}
-    made = await request(client, "POST", "v2", namespace, body=site)
-    assert made["spec"] == {"host": "www.example.com", "port": 443}
-    old = await request(client, "GET", "v1", namespace, "s")
-    assert old["spec"] == {"address": "www.example.com:443"}
-    change = {"spec": {"address": "www.example.com:80"}}
-    await request(client, "PATCH", "v1", namespace, "s", change)
-    new = await request(client, "GET", "v2", namespace, "s")
-    assert new["spec"] == {"host": "www.example.com", "port": 80}
+async def check_websites(client, namespace, website):
+    """Check defaults and validation of the webhook."""
+    site = {"metadata": {"name": "s"}, "spec": {"host": "www.example.com"}}
+    made = await client.create(website, namespace, site)
+    assert (made.spec.host, made.spec.port) == ("www.example.com", 443)
     with pytest.raises(rt.InvalidError, match=r'"s" is invalid: spec.host: cannot be changed'):
-        await request(client, "PATCH", "v2", namespace, "s", {"spec": {"host": "a.b"}})
+        await client.merge_patch(website, namespace, "s", {"spec": {"host": "a.b"}})
 
 
 async def test_examples_do_their_work(client, cluster, namespace, examples, tmp_path):
     """Each has only the rights that ``jobsetpy rbac`` prints."""
     cron, claims = examples["cron_jobs"].CronJob, examples["ephemeral_volume_claims"]
     zone = f"zone-{uuid.uuid4().hex[:8]}"
-    for cls in (cron, claims.EphemeralVolumeClaim):
+    for cls in (cron, claims.EphemeralVolumeClaim, examples["websites"].Website):
         await apply_object(client, crd_of(cls))
     for document in yaml.safe_load_all(manifests(NAMES, name="examples", namespace=namespace)):
         await apply_object(client, document)
@@ -109,7 +91,7 @@ async def test_examples_do_their_work(client, cluster, namespace, examples, tmp_
     await client.create(rt.Node, "", node)
     try:
         async with running(client, own_client, namespace, examples.values()):
-            await check_websites(client, namespace)
+            await check_websites(client, namespace, examples["websites"].Website)
 
             pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x.invalid/c"}]}
             spec = {"schedule": "* * * * *", "job": {"template": {"spec": pod}}}

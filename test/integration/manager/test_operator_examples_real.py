@@ -11,13 +11,9 @@ from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
 from jobsetpy.app.main import main
 from jobsetpy.app.rbac import manifests
-from jobsetpy.serving.webhook_certificates import (
-    Definition,
-    MutatingConfiguration,
-    ValidatingConfiguration,
-)
+from jobsetpy.serving.webhook_certificates import MutatingConfiguration, ValidatingConfiguration
 from support.cluster.account import account_kubeconfig
-from support.cluster.install import ROOT, apply_object
+from support.cluster.install import ROOT, Definition, apply_object
 from support.cluster.manager_process import ProgramProcess, configured, free_port
 from support.patience import eventually
 
@@ -151,32 +147,29 @@ async def test_standby_replica_of_pod_ttl_takes_over(client, namespace, example,
     assert f"delete pods {namespace}/debug" in other.log.read_text()
 
 
-async def test_both_versions_of_web_apps_are_served(client, namespace, example, run, capsys):
-    """They lose no field; the webhook sets defaults and validates."""
+async def test_web_apps_are_defaulted_and_validated_by_their_webhooks(
+    client, namespace, example, run, capsys
+):
+    """The manifests of the program's commands are enough; the Deployment has the defaults."""
     module, port = example("web_apps"), free_port()
     url = f"https://127.0.0.1:{port}"
     words = ["webhooks", "web_apps:setup", "--namespace", "default", "--url", url]
     assert await asyncio.to_thread(main, words) == 0
-    for document in yaml.safe_load_all(capsys.readouterr().out):
+    for document in (crd_of(module.WebApp), *yaml.safe_load_all(capsys.readouterr().out)):
         await apply_object(client, document)
     try:
         at = (f"--webhook-bind-address=127.0.0.1:{port}", "--webhook-dns-name=127.0.0.1")
         await run("web_apps", *at, namespace="default")
-        body = {"metadata": {"name": "a"}, "spec": {"image": "shop", "size": 3}}
-        made = await client.create(module.WebAppV1, namespace, body)
-        assert (made.spec.image, made.spec.size) == ("shop:latest", 3)
-        surge = {"spec": {"maxSurge": 2}}
-        await client.merge_patch(module.WebApp, namespace, "a", surge)
-        await client.merge_patch(module.WebAppV1, namespace, "a", {"spec": {"image": "shop:2"}})
-        stored = (await client.get(module.WebApp, namespace, "a")).spec
-        assert (stored.image.repository, stored.image.tag, stored.max_surge) == ("shop", "2", 2)
+        body = {"metadata": {"name": "a"}, "spec": {"image": {"repository": "shop"}}}
+        made = await client.create(module.WebApp, namespace, body)
+        assert made.spec.image.tag == "latest"
         with pytest.raises(rt.InvalidError, match=r"spec\.maxSurge: at most spec.replicas"):
-            await client.merge_patch(module.WebAppV1, namespace, "a", {"spec": {"size": 1}})
+            await client.merge_patch(module.WebApp, namespace, "a", {"spec": {"maxSurge": 2}})
         whole = rt.unstructured(rt.Deployment.RESOURCE)
 
         async def deployed():
             made = await found(client, whole, namespace, "a")
-            return made and made.at("spec.template.spec.containers")[0]["image"] == "shop:2"
+            return made and made.at("spec.template.spec.containers")[0]["image"] == "shop:latest"
 
         await eventually(deployed, WAIT_S)
     finally:

@@ -19,6 +19,8 @@ import yaml
 from hack.generate.kustomize import LOADER, render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.unstructured import unstructured
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
 from support import patience
@@ -29,6 +31,15 @@ ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
 CRD = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
 CRD_NAME = "jobsets.jobset.x-k8s.io"
+Definition = unstructured(
+    ResourceInfo(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        namespaced=False,
+    )
+)
 _applied: set[tuple[str, int]] = set()
 """UID and generation of the CRDs that this process has applied."""
 SYSTEM = "jobset-system"

@@ -142,7 +142,7 @@ async def test_schedules(example, schedule, expected):
 
 
 async def test_websites(example):
-    """The webhooks set defaults, check objects, and convert between both versions."""
+    """The webhooks set defaults and check objects."""
     module = example("websites")
     webhook = rt.Webhook(module.Website, default=module.default, validate=module.validate)
 
@@ -157,7 +157,4 @@ async def test_websites(example):
     refused = (await webhook.answer_validate(review("ab", "a.b"))).status
     assert "[spec.host: a name with a domain" in refused["message"]
     assert "cannot be changed" in refused["message"]
-    site = module.up(module.WebsiteV1(spec=module.SpecV1(address="a.b:8080")))
-    assert (site.spec.host, site.spec.port) == ("a.b", 8080)
-    assert module.down(site).spec.address == "a.b:8080"
     assert module.default(module.Website()).spec.port == 443

@@ -161,26 +161,6 @@ async def test_pods_are_deleted_after_their_ttl(example):
         )
 
 
-@pytest.mark.parametrize(
-    ("image", "repository", "tag"),
-    [
-        ("shop:1.2", "shop", "1.2"),
-        ("shop", "shop", ""),
-        ("registry.example.com:5000/shop", "registry.example.com:5000/shop", ""),
-        ("registry.example.com:5000/shop:1", "registry.example.com:5000/shop", "1"),
-    ],
-)
-async def test_conversions_of_a_web_app_keep_all_values(example, image, repository, tag):
-    """The image's text and parts are equivalent; maxSurge survives the version without it."""
-    module = example("web_apps")
-    old = module.WebAppV1(spec=module.SpecV1(image=image, size=3))
-    new = module.up(old)
-    assert (new.spec.image.repository, new.spec.image.tag) == (repository, tag)
-    assert module.down(new) == old
-    new = rt.evolve(new, spec=rt.evolve(new.spec, max_surge=2))
-    assert module.up(module.down(new)) == new
-
-
 async def test_a_web_app_is_defaulted_and_checked(example):
     """A missing tag is latest, with a warning; more surge than replicas is refused."""
     module = example("web_apps")

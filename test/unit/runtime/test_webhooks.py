@@ -12,8 +12,8 @@ from jobsetpy import runtime as rt
 from jobsetpy.app.main import main
 from jobsetpy.app.webhook_manifests import webhook_manifests
 from jobsetpy.client import Client
-from jobsetpy.runtime._webhooks import ConversionHandler, carried_over, json_patch
-from jobsetpy.serving.review import ConversionRequest, ReviewRequest
+from jobsetpy.runtime._webhooks import carried_over, json_patch
+from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.serving.webhook_certificates import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.testing import World
 from jobsetpy.testing import json_patch as patched
@@ -31,19 +31,6 @@ class Website:
     RESOURCE: ClassVar[rt.ResourceInfo]
     metadata: rt.ObjectMeta = rt.ObjectMeta()
     spec: Spec = Spec()
-
-
-@rt.model
-class OldSpec:
-    address: str = ""
-
-
-@rt.resource("example.com", "v1", "Website", "websites")
-@rt.model
-class OldWebsite:
-    RESOURCE: ClassVar[rt.ResourceInfo]
-    metadata: rt.ObjectMeta = rt.ObjectMeta()
-    spec: OldSpec = OldSpec()
 
 
 def fill_in(site: Website) -> Website:
@@ -64,23 +51,6 @@ def check(request: rt.AdmissionRequest[Website]):
 
 
 WEBHOOK = rt.Webhook(Website, default=fill_in, validate=check)
-CONVERSION = rt.Conversion(
-    OldWebsite,
-    to=Website,
-    up=lambda old: Website(
-        metadata=old.metadata,
-        spec=Spec(
-            host=old.spec.address,
-            replicas=int(old.metadata.annotations.get("example.com/replicas", 1)),
-        ),
-    ),
-    down=lambda new: OldWebsite(
-        metadata=rt.evolve(
-            new.metadata, annotations={"example.com/replicas": str(new.spec.replicas)}
-        ),
-        spec=OldSpec(address=new.spec.host),
-    ),
-)
 
 
 def site(**spec):
@@ -175,35 +145,6 @@ def test_unknown_fields_are_carried_over(raw, before, after, expected):
         assert patched(raw, list(json_patch(raw, made))) == made
 
 
-def test_conversion_in_both_directions_keeps_all_values():
-    """Annotations may store values that the older version does not have; other metadata is kept."""
-    convert = ConversionHandler([CONVERSION])
-    (old,) = convert(ConversionRequest("1", "example.com/v1", [site(replicas=3)]))
-    assert old == {
-        "apiVersion": "example.com/v1",
-        "kind": "Website",
-        "metadata": {**site()["metadata"], "annotations": {"example.com/replicas": "3"}},
-        "spec": {"address": "example.com"},
-    }
-    (new,) = convert(ConversionRequest("1", "example.com/v2", [old]))
-    assert (new["spec"], new["apiVersion"]) == (site(replicas=3)["spec"], "example.com/v2")
-    assert convert(ConversionRequest("1", "example.com/v1", [old])) == [old]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "obj", "message"),
-    [
-        ("example.com/v3", site(), "no conversion of Website from example.com/v2 to .*v3"),
-        ("example.com/v1", site(replicas="x"), "Website 'a' cannot be converted from .*replicas"),
-        ("example.com/v1", {**site(), "kind": "Other"}, "no conversion of Other"),
-    ],
-)
-def test_impossible_conversions_are_refused(wanted, obj, message):
-    """The message names the object and the reason; the API server passes it to the user."""
-    with pytest.raises(ValueError, match=message):
-        ConversionHandler([CONVERSION])(ConversionRequest("1", wanted, [obj]))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -211,10 +152,6 @@ def test_impossible_conversions_are_refused(wanted, obj, message):
         (lambda: rt.Webhook(Spec, default=fill_in), "stands for no kind"),
         (lambda: rt.Webhook(Website, default=fill_in, timeout_s=60), "between 1 and 30"),
         (lambda: rt.Webhook(Website, validate=check, operations=["PATCH"]), "CREATE, UPDATE"),
-        (
-            lambda: rt.Conversion(rt.Pod, to=Website, up=fill_in, down=fill_in),
-            "not two versions of one kind",
-        ),
     ],
 )
 def test_mistakes_are_reported_when_a_webhook_is_created(make, message):
@@ -231,9 +168,9 @@ def served(*webhooks, **settings):
 
 @pytest.mark.looptime
 async def test_manifests():
-    """They have a Service for the port, configurations with the served paths, and both versions."""
-    made, _ = served(WEBHOOK, CONVERSION, bind_address=":8443")
-    secret, service, mutating, validating, definition = webhook_manifests(made, namespace="team")
+    """They have a Service for the port, and configurations with the served paths."""
+    made, _ = served(WEBHOOK, bind_address=":8443")
+    secret, service, mutating, validating = webhook_manifests(made, namespace="team")
     assert secret["metadata"]["name"] == made.settings.secret_name
     assert service["spec"]["ports"] == [{"port": 443, "targetPort": 8443}]
     assert made.settings.dns_names[0] == "sites-webhooks.team.svc"
@@ -247,9 +184,6 @@ async def test_manifests():
         }
         assert path in made._handlers
         assert "namespaceSelector" not in webhook
-    versions = [(each["name"], each["storage"]) for each in definition["spec"]["versions"]]
-    assert versions == [("v1", False), ("v2", True)]
-    assert definition["spec"]["conversion"]["webhook"]["conversionReviewVersions"] == ["v1"]
 
 
 @pytest.mark.looptime
@@ -301,7 +235,7 @@ def test_the_command_prints_the_manifests_of_run(tmp_path, monkeypatch, capsys):
 
 
 async def test_certificates_are_created_and_distributed():
-    """Secret, configurations and CRD get the authority that API servers need."""
+    """Secret and configurations get the authority that API servers need."""
     world = World()
     world.add_namespace("team")
     for kind in (MutatingConfiguration, ValidatingConfiguration):
@@ -310,7 +244,6 @@ async def test_certificates_are_created_and_distributed():
     made = rt.serve_webhooks(
         manager,
         WEBHOOK,
-        CONVERSION,
         name="sites",
         settings=rt.WebhookServerSettings(
             namespace="team", bind_address="127.0.0.1:0", extra_dns_names=("127.0.0.1",)
@@ -326,7 +259,4 @@ async def test_certificates_are_created_and_distributed():
     for kind in ("mutating", "validating"):
         (webhook,) = world.get(f"{kind}webhookconfigurations", "sites", namespace="")["webhooks"]
         assert webhook["clientConfig"]["caBundle"] == authority
-    definition = world.get("customresourcedefinitions", "websites.example.com", namespace="")
-    client = definition["spec"]["conversion"]["webhook"]["clientConfig"]
-    assert client["caBundle"] == authority
     assert base64.b64decode(authority).startswith(b"-----BEGIN CERTIFICATE")

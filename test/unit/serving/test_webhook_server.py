@@ -18,7 +18,7 @@ from jobsetpy.serving import review, x509
 from jobsetpy.serving.certificates import CertificateManager, FileSource
 from jobsetpy.serving.http import listening, serving
 from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
-from jobsetpy.serving.review_routes import conversion_route, deadline, routes
+from jobsetpy.serving.review_routes import deadline, routes
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from support.patience import eventually
 
@@ -139,18 +139,7 @@ async def broken(request: ReviewRequest) -> Answer:
     raise KeyError("x")
 
 
-def unconvertible(_request):
-    raise KeyError("x")
-
-
-CONVERSION = json.dumps(
-    {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "ConversionReview",
-        "request": {"uid": "u", "desiredAPIVersion": "a/v1", "objects": []},
-    }
-).encode()
-PANICS = "controller_runtime_{}webhook_panics_total"
+PANICS = "controller_runtime_webhook_panics_total"
 
 
 def count(name: str) -> float:
@@ -166,7 +155,6 @@ async def call(authority, pair):
         body_limit=2000,
         deadline_s=0.2,
     )
-    made.append(conversion_route("/convert", unconvertible, body_limit=2000, deadline_s=0.2))
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
     async with listening(made, LOOPBACK) as server, aiohttp.ClientSession() as session:
         await server.use(context)
@@ -181,20 +169,15 @@ async def call(authority, pair):
 
 @pytest.mark.parametrize(
     ("path", "data", "panics"),
-    [
-        ("/broken", body(), (1, 0)),
-        ("/convert", CONVERSION, (0, 1)),
-        ("/unsynced", body(), (0, 0)),
-    ],
-    ids=["admission", "conversion", "expected"],
+    [("/broken", body(), 1), ("/unsynced", body(), 0)],
+    ids=["admission", "expected"],
 )
 async def test_panics_are_counted_when_a_handler_raises(call, path, data, panics):
-    """Under the names of controller-runtime; an expected error is none."""
-    names = PANICS.format(""), PANICS.format("conversion_")
-    before = [count(name) for name in names]
+    """Under the name of controller-runtime; an expected error is none."""
+    before = count(PANICS)
     assert (await call(path, data))[0] == 500
 
-    assert tuple(count(name) - old for name, old in zip(names, before, strict=True)) == panics
+    assert count(PANICS) - before == panics
 
 
 @pytest.mark.parametrize(

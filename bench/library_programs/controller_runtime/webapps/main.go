@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	v1 "librarybench/webapps/api/v1"
-	v2 "librarybench/webapps/api/v2"
 )
 
 // +kubebuilder:rbac:groups=example.com,resources=webapps,verbs=get;list;watch
@@ -36,7 +35,7 @@ type webApps struct {
 }
 
 func (w *webApps) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	var app v2.WebApp
+	var app v1.WebApp
 	if err := w.Get(ctx, request.NamespacedName, &app); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -73,22 +72,22 @@ func (w *webApps) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, w.Status().Patch(ctx, &app, client.MergeFrom(before))
 }
 
-// +kubebuilder:webhook:path=/mutate-example-com-v2-webapp,mutating=true,failurePolicy=fail,sideEffects=None,groups=example.com,resources=webapps,verbs=create;update,versions=v2,name=mutate.webapps.example.com,admissionReviewVersions=v1
+// +kubebuilder:webhook:path=/mutate-example-com-v1-webapp,mutating=true,failurePolicy=fail,sideEffects=None,groups=example.com,resources=webapps,verbs=create;update,versions=v1,name=mutate.webapps.example.com,admissionReviewVersions=v1
 
 type defaulter struct{}
 
-func (defaulter) Default(_ context.Context, app *v2.WebApp) error {
+func (defaulter) Default(_ context.Context, app *v1.WebApp) error {
 	if app.Spec.Image.Tag == "" {
 		app.Spec.Image.Tag = "latest"
 	}
 	return nil
 }
 
-// +kubebuilder:webhook:path=/validate-example-com-v2-webapp,mutating=false,failurePolicy=fail,sideEffects=None,groups=example.com,resources=webapps,verbs=create;update,versions=v2,name=validate.webapps.example.com,admissionReviewVersions=v1
+// +kubebuilder:webhook:path=/validate-example-com-v1-webapp,mutating=false,failurePolicy=fail,sideEffects=None,groups=example.com,resources=webapps,verbs=create;update,versions=v1,name=validate.webapps.example.com,admissionReviewVersions=v1
 
 type validator struct{}
 
-func validate(app *v2.WebApp) (admission.Warnings, error) {
+func validate(app *v1.WebApp) (admission.Warnings, error) {
 	var warnings admission.Warnings
 	if app.Spec.Image.Tag == "latest" {
 		warnings = append(warnings, "spec.image.tag: latest may be another image at each start")
@@ -100,15 +99,15 @@ func validate(app *v2.WebApp) (admission.Warnings, error) {
 	return warnings, nil
 }
 
-func (validator) ValidateCreate(_ context.Context, app *v2.WebApp) (admission.Warnings, error) {
+func (validator) ValidateCreate(_ context.Context, app *v1.WebApp) (admission.Warnings, error) {
 	return validate(app)
 }
 
-func (validator) ValidateUpdate(_ context.Context, _, app *v2.WebApp) (admission.Warnings, error) {
+func (validator) ValidateUpdate(_ context.Context, _, app *v1.WebApp) (admission.Warnings, error) {
 	return validate(app)
 }
 
-func (validator) ValidateDelete(context.Context, *v2.WebApp) (admission.Warnings, error) {
+func (validator) ValidateDelete(context.Context, *v1.WebApp) (admission.Warnings, error) {
 	return nil, nil
 }
 
@@ -118,7 +117,6 @@ func main() {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
-	utilruntime.Must(v2.AddToScheme(scheme))
 	manager, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme:                 scheme,
 		HealthProbeBindAddress: ":8081",
@@ -128,14 +126,14 @@ func main() {
 		os.Exit(1)
 	}
 	err = ctrl.NewControllerManagedBy(manager).
-		For(&v2.WebApp{}).
+		For(&v1.WebApp{}).
 		Owns(&appsv1.Deployment{}).
 		Complete(&webApps{manager.GetClient(), scheme})
 	if err != nil {
 		setupLog.Error(err, "unable to create controller")
 		os.Exit(1)
 	}
-	err = ctrl.NewWebhookManagedBy(manager, &v2.WebApp{}).
+	err = ctrl.NewWebhookManagedBy(manager, &v1.WebApp{}).
 		WithDefaulter(defaulter{}).
 		WithValidator(validator{}).
 		Complete()
