@@ -198,26 +198,6 @@ async def test_startup_group_fails_when_it_waits_too_long(stage, name):
         assert "2 of 3 pods had started at" in messages[0]
 
 
-async def test_commands_start_together_when_the_barrier_is_in_the_supervisor(stage, node_cluster):
-    """The containers of all pods run before any of their commands starts."""
-    held = {keys.GROUP_BARRIER_ANNOTATION: "supervisor"}
-    await stage.create("within", job("a"), job("b", 1, late="test/within"), annotations=held)
-    names = ("a-0-0", "a-0-1", "b-0-0")
-    folders = pod_log_folders(node_cluster)
-
-    def printed():
-        logs = [path for each in folders for path in each.glob("*_within-*/worker/*.log")]
-        return [path.read_text().partition(" F ")[2].strip() for path in logs]
-
-    await stage.runs("within", *names[:2])
-    assert "started" not in printed()
-    await stage.set_label("test/within")
-
-    pods = await stage.runs("within", *names)
-    assert {"supervisor"} == {p["metadata"]["annotations"][keys.GROUP_HELD] for p in pods.values()}
-    await eventually(lambda: printed() == ["started"] * 3, WATCHED_S)
-
-
 async def test_restarts_in_place_pass_the_open_startup_barrier(stage, node_cluster):
     """All containers restart, the barrier's included, and the barrier is open."""
     jobset = gang_jobset("group-gang", 2)

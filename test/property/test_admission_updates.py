@@ -37,7 +37,6 @@ AGENT = st.fixed_dictionaries(
 OTHERS = st.fixed_dictionaries(
     {},
     optional={
-        keys.GROUP_BARRIER_ANNOTATION: st.just("init-container"),
         keys.LOST_NODE_DEADLINE_ANNOTATION: st.sampled_from(["60s", "0s"]),
         keys.RESTART_BACKOFF_ANNOTATION: st.just("10s"),
     },

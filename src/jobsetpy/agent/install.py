@@ -51,7 +51,6 @@ LATER: Final = (
         "jobsetpy.agent.supervisor.heartbeats.part",
         "jobsetpy.agent.supervisor.spare_pod",
         "jobsetpy.agent.supervisor.standby.starter",
-        "jobsetpy.agent.supervisor.startup_group",
     ),
 )
 """Modules that the supervisor imports late or only when something fails."""

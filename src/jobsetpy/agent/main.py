@@ -46,7 +46,7 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
         if argv[:1] == ["supervise"]:
             from jobsetpy.agent.supervisor.supervisor import main as supervise_worker
 
-            return supervise_worker(argv[1:], log=log, start=began)
+            return supervise_worker(argv[1:], log=log)
         if argv[:1] == ["wait-for-group"]:
             from jobsetpy.agent.startup_group.wait import wait
 

@@ -301,7 +301,6 @@ _ELASTIC: Final = "how-to/elastic.md"
 _DEVICES: Final = "how-to/devices.md"
 _POLICY: Final = "how-to/failure-policy.md"
 _GANGS: Final = "how-to/coscheduling.md"
-_GROUPS: Final = "how-to/group-scheduling.md"
 _PLATFORM: Final = "how-to/platform-rules.md"
 _PLACEMENT: Final = "explanation/exclusive-placement.md"
 _KUBELET: Final = "where the kubelet stops the containers"
@@ -491,9 +490,6 @@ COSCHEDULING_CAPACITY_ANNOTATION: Final = _row(
     "coscheduling-capacity-check",
     "without effect since 0.3.0: gangs are always tried", _SWITCH, _GANGS,
     needs=(COSCHEDULING_ANNOTATION,))
-GROUP_BARRIER_ANNOTATION: Final = _row(
-    "group-scheduling-barrier", "program that holds the pods of a startup group",
-    _words('"init-container" or "supervisor"', "init-container", "supervisor"), _GROUPS)
 EXCLUSIVE_TOPOLOGY_ANNOTATION: Final = _row(
     f"{ALPHA_PREFIX}exclusive-topology", "label of nodes: one Job for each of its values", _ANY,
     _PLACEMENT, levels=(Level.JOBSET, Level.JOB))
@@ -545,8 +541,6 @@ COSCHEDULING_BACKEND_ANNOTATION: Final = _written(
 GROUP_ATTEMPT: Final = _written("group-scheduling-attempt", "attempt of a startup group")
 GROUP_SIZE: Final = _written("group-scheduling-size", "number of pods of a startup group")
 GROUP_TIMEOUT: Final = _written("group-scheduling-timeout", "timeout of a startup group")
-GROUP_HELD: Final = _written(
-    "group-scheduling-held", "the agent holds the pod's containers, each from within")
 EXECUTION_ATTEMPT_ANNOTATION: Final = _written(
     "execution-attempt", "attempt by `status.executionAttempts` of the Go project")
 JOBSET_NAME: Final = _written("jobset-name", "name of the JobSet")

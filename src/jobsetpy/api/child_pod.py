@@ -28,7 +28,7 @@ _WAITS_FOR_KUBELET: Final = "Unschedulable as nodes lack features that it requir
 
 _SHARED_ANNOTATIONS: Final = (
     *("epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology"),
-    *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
+    *("node_selector", "group_attempt", "coscheduling_backend"),
     *("restart_cause", "progress", "spares", "agent_state", "replaced_early"),
 )
 _REPORTS: Final = (
@@ -108,7 +108,6 @@ class ChildPodAnnotations:
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
     node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
     group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
-    group_held: str | None = field(default=None, name=keys.GROUP_HELD)
     replaced_early: str | None = field(default=None, name=keys.REPLACED_EARLY_ANNOTATION)
     coscheduling_backend: str = field(default="", name=keys.COSCHEDULING_BACKEND_ANNOTATION)
 
@@ -241,17 +240,6 @@ class _ContainerStatus:
     last_state: _ContainerState = _ContainerState()
 
     @property
-    def has_started(self) -> bool:
-        """True if the container runs, or ran before."""
-        state = self.state
-        return (
-            state.running is not None
-            or state.terminated is not None
-            or self.restart_count > 0
-            or self.last_state.terminated is not None
-        )
-
-    @property
     def at_barrier(self) -> bool:
         """True if it is the init container of the startup group and runs, succeeded, or ran before.
 
@@ -329,7 +317,6 @@ class ChildPodStatus:
         restarts: restarted containers, including init containers; shared between pods with equal
             values.
         at_barrier: true if the init container of the startup group (KEP-498) has started.
-        started: true if all ordinary containers have started at least once.
         leaving: reason why the pod, which may be healthy, has to leave its node; usually "".
         pod_ip: address of the pod; "" in a cached pod whose Job has no spares: :class:`ChildPod`
             drops it.
@@ -344,7 +331,6 @@ class ChildPodStatus:
     waiting: str = ""
     restarts: tuple[ContainerRestarts, ...] = ()
     at_barrier: bool = False
-    started: bool = False
     leaving: str = ""
     pod_ip: str = field(default="", name="podIP")
     conditions: tuple[_PodCondition, ...] = ()
@@ -370,7 +356,6 @@ class ChildPodStatus:
     def _digest(self) -> None:
         put = object.__setattr__
         ordinary = self.container_statuses
-        put(self, "started", bool(ordinary) and all(c.has_started for c in ordinary))
         put(self, "running", " ".join([c.name for c in ordinary if c.state.running is not None]))
         ended = [
             (
@@ -423,15 +408,6 @@ class ChildPod:
             return True
         status = self.status
         return status.phase in ENDED and status.leaving in disruptions.UNDELETED_REASONS
-
-    @property
-    def group_started(self) -> bool:
-        """True if the pod counts as started for its startup group (KEP-498).
-
-        If the agent holds the containers from within, all of them must have started.
-        """
-        held = self.metadata.annotations.group_held is not None
-        return self.status.started if held else self.status.at_barrier
 
     def __attrs_post_init__(self) -> None:
         """Reduce selector and gates to the part that exclusive placement reads, shared by pods."""

@@ -39,8 +39,6 @@ GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
 GROUP_IMAGE: Final = "bash"
 """Default image of the container in which pods of a startup group wait for each other."""
 GROUP_VOLUME: Final = "group-scheduling"
-GROUP_AGENT: Final = "group-scheduling-agent"
-"""Init container and volume that bring the agent into the pod for that."""
 
 # Coscheduling: labels of pods.
 POD_GROUP_NAME: Final = "pod-group.scheduling.x-k8s.io/name"

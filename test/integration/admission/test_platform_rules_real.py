@@ -82,7 +82,6 @@ ADDED = {
     "supervisor": [keys.AGENT_NAME],
     "group": [keys.GROUP_INIT_CONTAINER],
     "group, by a shell": [keys.GROUP_INIT_CONTAINER],
-    "group, held from within": [keys.GROUP_AGENT],
 }
 """Containers that are added, by form."""
 
@@ -169,10 +168,7 @@ async def pod_of(team: Team, form: str, resources: dict) -> dict:
     labels = {keys.JOBSET_NAME: "js", keys.JOBSET_UID: "u"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}}
     if form.startswith("group"):
-        notes = {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "1"}
-        if form == "group, held from within":
-            notes[keys.GROUP_BARRIER_ANNOTATION] = "supervisor"
-        pod["metadata"]["annotations"] = notes
+        pod["metadata"]["annotations"] = {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "1"}
         spec = {"restartPolicy": "Never", "containers": [worker(resources)]}
         if form == "group, by a shell":
             spec["automountServiceAccountToken"] = False

@@ -125,7 +125,6 @@ async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):
         keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
         keys.IN_PLACE_SPARES_ANNOTATION: "1",
         keys.START_WITHOUT_SPARES_ANNOTATION: "true",
-        keys.GROUP_BARRIER_ANNOTATION: "init-container",
     }
     container = body["template"]["spec"]["template"]["spec"]["containers"][0]
     container["command"] = ["work"]

@@ -100,10 +100,6 @@ class Part:
         """Call ``then`` when a worker may start as far as the pod is concerned."""
         then()
 
-    def before_start(self, epoch: int, then: Then) -> None:  # noqa: ARG002 - for those that ask again
-        """Call ``then`` when the worker may start; it is confirmed that the pod stays."""
-        then()
-
     def worker_starting(self) -> None:
         """Prepare: the worker's processes are started next."""
 

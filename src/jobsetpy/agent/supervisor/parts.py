@@ -36,7 +36,6 @@ def make_parts(
     standby: StandbyRules | None,
     *,
     memory_file: Callable[[str, str], str],
-    start: float,
 ) -> Parts:
     """Return the parts that the environment asks for.
 
@@ -45,7 +44,6 @@ def make_parts(
         common: variables of the worker's processes.
         standby: settings of standby processes; ``None`` for none.
         memory_file: returns the path of a file in memory, from a variable and a name.
-        start: time of the process's start on ``time.monotonic()``.
 
     Raises:
         ConfigurationError: a value is missing or cannot be used.
@@ -73,7 +71,7 @@ def make_parts(
             services, environs, standby, is_parked=is_parked, on_ready=on_ready
         )
         parts.append(starter)
-    parts += _features(services, environs[0], is_parked=is_parked, start=start)
+    parts += _features(services, environs[0], is_parked=is_parked)
     if spare is None:
         return Parts(starter, parts)
     spare.connect(starter, tuple(parts))
@@ -86,7 +84,6 @@ def _features(
     environ: Mapping[bytes, bytes],
     *,
     is_parked: Callable[[], bool],
-    start: float,
 ) -> list[Part]:
     parts: list[Part] = []
     given = services.environ
@@ -113,10 +110,6 @@ def _features(
             services.log(
                 "no heartbeats: the pod was added to the group later, and its ring has a fixed size"
             )
-    if given.get("GROUP_ATTEMPT"):
-        from jobsetpy.agent.supervisor.startup_group import StartupGroup
-
-        parts.append(StartupGroup(services, start))
     return parts
 
 

@@ -28,7 +28,6 @@ from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker import epoch_file
 from jobsetpy.agent.supervisor.worker.processes import (
     Processes,
-    exec_command,
     exit_code_of,
     original_environ,
 )
@@ -63,15 +62,12 @@ class Supervisor:
         command: the worker's program and arguments.
         environ: the supervisor's own variables.
         log: log for one line per transition.
-        start: time of the process's start on ``time.monotonic()``.
 
     Raises:
         ConfigurationError: a value is missing or cannot be used.
     """
 
-    def __init__(
-        self, command: list[str], environ: Mapping[str, str], *, log: Log, start: float
-    ) -> None:
+    def __init__(self, command: list[str], environ: Mapping[str, str], *, log: Log) -> None:
         self._log = log
         self._command, standby = launched(command, environ, log)
         self._settings = load(environ)
@@ -112,7 +108,7 @@ class Supervisor:
             cause=self._cause,
         )
         self._starter, self._parts = make_parts(
-            services, common, standby, memory_file=self._memory_file, start=start
+            services, common, standby, memory_file=self._memory_file
         )
         self._grace = Timer()
         self._end: asyncio.Queue[int] = asyncio.Queue()
@@ -193,8 +189,6 @@ class Supervisor:
             # It exists and stays: a worker of a pod that was given up could run next to another.
             partial(self._reporter.when_confirmed, epoch),
             lifted,
-            # The startup group is complete, which matters at the first start only.
-            *(partial(part.before_start, epoch) for part in self._parts),
         ]
         in_order(steps, lambda: self._do(self._worker.lifted(epoch)))
 
@@ -326,24 +320,12 @@ class Supervisor:
         self._do(self._worker.grace_over())
 
 
-def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start: float) -> int:
-    """Wait for the group, then become the command; return only if that fails."""
-    from jobsetpy.agent.startup_group.wait import wait
-
-    if code := wait(environ, log=log, start=start):
-        return code
-    error = exec_command(command, workers_environ(original_environ()))
-    log("the command cannot be run", level="error", command=command[0], error=str(error))
-    return exit_code_of(error)
-
-
-def main(argv: Sequence[str], *, log: Log, start: float) -> int:
+def main(argv: Sequence[str], *, log: Log) -> int:
     """Run the supervisor as its environment configures it.
 
     Args:
         argv: ``-- COMMAND [ARGUMENT...]``.
         log: log for one line per transition.
-        start: time of the process's start on ``time.monotonic()``.
 
     Returns:
         The exit code: the worker's (128 + n when a signal ended it) if that ends the pod, 143 when
@@ -356,6 +338,4 @@ def main(argv: Sequence[str], *, log: Log, start: float) -> int:
     command = split_command(argv)
     environ = own_environ(os.environ)
     log = chosen_log(environ, log)
-    if environ.get("MODE") == "hold":
-        return _hold(command, environ, log=log, start=start)
-    return asyncio.run(Supervisor(command, environ, log=log, start=start).run())
+    return asyncio.run(Supervisor(command, environ, log=log).run())

@@ -1,14 +1,10 @@
-"""Injection of a startup group's barrier: an init container, or agents in containers (KEP-498).
+"""Injection of a startup group's barrier, an init container (KEP-498).
 
 The pod itself has all that is needed, set through its Job: no cache is read, so none can be stale.
 The container reads its attempt through the downward API and waits for that one.
 
 Two ways to wait. ``Volume``: a shell loop reads the mounted ConfigMap, which a kubelet updates
 about every minute. ``Watch``: the agent watches the ConfigMap, and reads the mount, too.
-
-A kubelet takes one or two seconds to detect that an init container has ended. So if a JobSet
-requests it, the agent is each container's first program instead: it waits, and then executes the
-container's own program. A supervisor for restart in place waits before its worker's first start.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH, STARTED, WAITING, config_map_name
-from jobsetpy.reconcilers.rules.agent_containers import obstacles, supervised
 from jobsetpy.reconcilers.rules.injected_containers import (
     RESTRICTED,
     ContainerDefaults,
@@ -32,13 +27,11 @@ from jobsetpy.reconcilers.rules.json_tree import (
     Patch,
     child,
     containers,
-    copied,
     items,
     number,
     objects,
     text,
 )
-from jobsetpy.reconcilers.startup_groups.spec import SUPERVISOR
 
 UID: Final = 65532
 """User ID of the shell's container in a pod that states no user: an image of a shell runs as root
@@ -72,9 +65,6 @@ It needs a POSIX shell, ``sleep`` and /proc, whose clock is monotonic. A value o
 of an older attempt releases nothing: see ``api.group_signal``."""
 
 _WATCH_COMMAND: Final = ["wait-for-group"]
-_FOLDER_LIMIT: Final = "128Mi"
-_HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
-"""Variables for waiting and then executing the command, which owns standard error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,8 +73,7 @@ class GroupBarrier:
 
     Args:
         shell_image: image for ``Volume``.
-        agent_image: image for ``Watch``, and to hold containers from within; "" for ``Volume``
-            everywhere.
+        agent_image: image for ``Watch``; "" for ``Volume`` everywhere.
     """
 
     shell_image: str = keys.GROUP_IMAGE
@@ -112,102 +101,16 @@ def add_barrier(
     spec = child(pod, "spec")
     if not isinstance(annotations.get(keys.GROUP_ATTEMPT), str):
         return []
-    if keys.GROUP_HELD in annotations:
-        return []
     if any(text(each, "name") == keys.GROUP_INIT_CONTAINER for each in containers(spec)):
         return []
     source = {"name": config_map_name(_jobset(pod)), "optional": True}
-    volumes: list[dict[str, Any]] = [{"name": keys.GROUP_VOLUME, "configMap": source}]
+    volume = {"name": keys.GROUP_VOLUME, "configMap": source}
     settings = (settings or ContainerDefaults()).with_annotations(annotations)
-    resources = resources_for(spec, settings)
-    if annotations.get(keys.GROUP_BARRIER_ANNOTATION) == SUPERVISOR and _can_hold(spec, barrier):
-        patch = _held_from_within(pod, barrier.agent_image, resources, volumes)
-    else:
-        container = _container(pod, barrier) | resources
-        patch = _added(spec, "initContainers", [container], _place(spec))
+    container = _container(pod, barrier) | resources_for(spec, settings)
+    patch = _added(spec, "initContainers", container, str(_place(spec)))
     patch += pull_secret_patch(spec, settings.pull_secret)
-    there = {text(each, "name") for _, each in objects(spec, "volumes")}
-    return patch + _added(spec, "volumes", [v for v in volumes if v["name"] not in there], None)
-
-
-def _can_hold(spec: Json, barrier: GroupBarrier) -> bool:
-    """Return True if the agent can be the first program of each container and watch the group."""
-    if not barrier.agent_image or spec.get("automountServiceAccountToken") is False:
-        return False
-    return bool(objects(spec, "containers")) and not unholdable(spec)
-
-
-def unholdable(spec: Json) -> list[tuple[str, str]]:
-    """Return fields of a pod spec that keep the agent from holding containers, with reasons."""
-    agents = {at for at, _ in supervised(spec)}
-    found: list[tuple[str, str]] = []
-    for at, each in objects(spec, "containers"):
-        where = f"containers[{at}]"
-        if at not in agents:
-            found += [(f"{where}.{field}", why) for field, why in obstacles(each)]
-        elif f"{keys.AGENT_VARIABLE_PREFIX}POD_NAME" not in _variables(each):
-            why = f"its agent needs variables with the prefix {keys.AGENT_VARIABLE_PREFIX}: add it"
-            found.append((f"{where}.env", why))
-    return found
-
-
-def _variables(container: Json) -> set[str]:
-    return {text(variable, "name") for _, variable in objects(container, "env")}
-
-
-def _held_from_within(
-    pod: Json, image: str, resources: Json, volumes: list[dict[str, Any]]
-) -> Patch:
-    """Put the agent before each container's command; a supervisor that is there waits itself.
-
-    Args:
-        pod: a pod whose containers can be held.
-        image: image of the agent.
-        resources: resources of the container that installs it.
-        volumes: volumes of the pod, extended by one if the pod has no agent yet.
-    """
-    spec = child(pod, "spec")
-    agents = {at for at, _ in supervised(spec)}
-    there = {text(each, "name") for _, each in objects(spec, "volumes")}
-    volume = keys.AGENT_NAME if agents and keys.AGENT_NAME in there else keys.GROUP_AGENT
-    held = copied(items(spec, "containers"))
-    for at, container in enumerate(held):
-        own = [*_environment(pod, keys.AGENT_VARIABLE_PREFIX), *_last_words(container)]
-        mounts = [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}]
-        if at in agents:
-            known = _variables(container)
-            own = [each for each in own if each["name"] not in known]
-        else:
-            container["command"] = [keys.AGENT_PROGRAM, *items(container, "command")]
-            own += [_variable(name, value) for name, value in _HOLD.items()]
-            mounts.append({"name": volume, "mountPath": keys.AGENT_FOLDER, "readOnly": True})
-        container["env"] = [*items(container, "env"), *own]
-        container["volumeMounts"] = [*items(container, "volumeMounts"), *mounts]
-    patch: Patch = [{"op": "replace", "path": "/spec/containers", "value": held}]
-    if volume == keys.GROUP_AGENT and len(agents) < len(held):
-        install = {
-            "name": keys.GROUP_AGENT,
-            "image": image,
-            "imagePullPolicy": "IfNotPresent",
-            "args": ["install", keys.AGENT_FOLDER],
-            "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
-            "securityContext": _security(spec, shell=False),
-            **resources,
-        }
-        patch += _added(spec, "initContainers", [install], _place(spec))
-        volumes.append({"name": keys.GROUP_AGENT, "emptyDir": {"sizeLimit": _FOLDER_LIMIT}})
-    path = f"/metadata/annotations/{keys.GROUP_HELD.replace('/', '~1')}"
-    return [*patch, {"op": "add", "path": path, "value": SUPERVISOR}]
-
-
-def _variable(name: str, value: str) -> dict[str, Any]:
-    return {"name": f"{keys.AGENT_VARIABLE_PREFIX}{name}", "value": value}
-
-
-def _last_words(container: Json) -> list[dict[str, Any]]:
-    """Return the variable with the termination log's path if it is not the default."""
-    path = text(container, "terminationMessagePath")
-    return [_variable("TERMINATION_LOG", path)] if path else []
+    there = any(text(each, "name") == keys.GROUP_VOLUME for _, each in objects(spec, "volumes"))
+    return patch if there else patch + _added(spec, "volumes", volume, "-")
 
 
 def _place(spec: Json) -> int:
@@ -218,18 +121,17 @@ def _place(spec: Json) -> int:
     return ordinary[-1] + 1 if ordinary else 0
 
 
-def _added(spec: Json, name: str, values: list[Any], at: int | None) -> Patch:
+def _added(spec: Json, name: str, value: Json, at: str) -> Patch:
     if not items(spec, name):
-        return [{"op": "add", "path": f"/spec/{name}", "value": values}] if values else []
-    where = "-" if at is None else str(at)
-    return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value} for value in values]
+        return [{"op": "add", "path": f"/spec/{name}", "value": [value]}]
+    return [{"op": "add", "path": f"/spec/{name}/{at}", "value": value}]
 
 
 def _container(pod: Json, barrier: GroupBarrier) -> dict[str, Any]:
     spec = child(pod, "spec")
     out: dict[str, Any] = {
         "name": keys.GROUP_INIT_CONTAINER,
-        "env": _environment(pod),
+        "env": field_variables(_fields(pod)),
         "volumeMounts": [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}],
         # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
@@ -245,7 +147,7 @@ def _container(pod: Json, barrier: GroupBarrier) -> dict[str, Any]:
     return out
 
 
-def _environment(pod: Json, prefix: str = "") -> list[dict[str, Any]]:
+def _fields(pod: Json) -> dict[str, str]:
     fields = {
         "JOBSET_UID": f"metadata.labels['{keys.JOBSET_UID}']",
         "GROUP_ATTEMPT": f"metadata.annotations['{keys.GROUP_ATTEMPT}']",
@@ -256,7 +158,7 @@ def _environment(pod: Json, prefix: str = "") -> list[dict[str, Any]]:
     fields["NAMESPACE"] = "metadata.namespace"
     fields["POD_NAME"] = "metadata.name"
     fields["JOBSET_NAME"] = f"metadata.labels['{keys.JOBSET_NAME}']"
-    return field_variables(fields, prefix)
+    return fields
 
 
 def _security(spec: Json, *, shell: bool) -> dict[str, Any]:

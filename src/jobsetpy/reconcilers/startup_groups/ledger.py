@@ -122,7 +122,7 @@ def _read_pod(pod: ChildPod) -> tuple[str, str] | None:
     """Return the controller UID and the group attempt of a started pod."""
     meta = pod.metadata
     attempt = meta.annotations.group_attempt
-    if attempt is None or not pod.group_started or meta.deletion_timestamp is not None:
+    if attempt is None or not pod.status.at_barrier or meta.deletion_timestamp is not None:
         return None
     if pod.status.phase in {"Failed", "Succeeded"}:
         return None  # succeeded pods are in their Job's status

@@ -187,10 +187,10 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[str]:
     present = [
         pod for pod in pods if pod.live and pod.metadata.annotations.group_attempt == attempt
     ]
-    started = sum(pod.group_started for pod in present)
+    started = sum(pod.status.at_barrier for pod in present)
     if started >= pods_to_start_of_job(job, job.status.succeeded):
         return []  # the others are spares
-    out = [f"{pod.metadata.name} ({_why(pod)})" for pod in present if not pod.group_started]
+    out = [f"{pod.metadata.name} ({_why(pod)})" for pod in present if not pod.status.at_barrier]
     return sorted([*out, *_absent(job, present, wanted)])
 
 

@@ -24,15 +24,10 @@ from jobsetpy.reconcilers.rules.spares import jobs_to_start, pods_to_start, star
 ANNOTATIONS: Final = frozenset(
     {
         *(keys.GROUP_ATTEMPT, keys.GROUP_SIZE, keys.GROUP_TIMEOUT),
-        *(keys.GROUP_BARRIER_ANNOTATION, keys.GROUP_HELD),
         keys.START_WITHOUT_SPARES_ANNOTATION,
     }
 )
 """Annotations of Jobs and pods that the controller sets, overriding the template."""
-
-SUPERVISOR: Final = "supervisor"
-INIT_CONTAINER: Final = "init-container"
-"""Values for the kind of barrier that holds a group's pods."""
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -73,8 +68,6 @@ def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:
         out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
     if starts_without_spares(jobset):
         out[keys.START_WITHOUT_SPARES_ANNOTATION] = "true"
-    if held_from_within(jobset):
-        out[keys.GROUP_BARRIER_ANNOTATION] = SUPERVISOR
     return {item.name: out | _injected_amounts(jobset, item) for item in targets(jobset)}
 
 
@@ -87,18 +80,6 @@ def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, st
     notes = jobset.metadata.annotations
     wanted = [name for name in keys.INJECTED_ANNOTATIONS if name in notes and name not in own]
     return {name: notes[name] for name in wanted}
-
-
-def held_from_within(jobset: JobSet) -> bool:
-    """Return True if an agent holds each container of the group's pods from within.
-
-    The JobSet requests it, or restarts in place with such agents anyway.
-    """
-    notes = jobset.metadata.annotations
-    wanted = notes.get(keys.GROUP_BARRIER_ANNOTATION)
-    if wanted is not None:
-        return wanted == SUPERVISOR
-    return jobset.spec.restarts_in_place and notes.get(keys.IN_PLACE_AGENT_ANNOTATION) == SUPERVISOR
 
 
 def objects(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
+from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, pod_spec, text, texts
 from jobsetpy.reconcilers.rules.replicated_jobs import order_problems
-from jobsetpy.reconcilers.startup_groups.injection import unholdable
-from jobsetpy.reconcilers.startup_groups.spec import INIT_CONTAINER, SUPERVISOR
 
 _PATH = "spec.groupSchedulingConfig"
 _RESERVED = "is reserved for the barrier of groupSchedulingConfig"
@@ -26,7 +24,6 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     """
     spec = child(jobset, "spec")
     names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
-    wanted = child(jobset, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
     problems: list[FieldError] = []
     config = spec.get("groupSchedulingConfig")
     if not isinstance(config, Mapping):
@@ -43,10 +40,6 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     targets = set(texts(config, "targetReplicatedJobs")) & names or names
     why = "targets of groupSchedulingConfig wait for each other's pods"
     problems += order_problems(spec, targets, why)
-    for at, job in objects(spec, "replicatedJobs") if wanted == SUPERVISOR else ():
-        if text(job, "name") in targets:
-            path = f"spec.replicatedJobs[{at}].template.spec.template.spec"
-            problems += _unholdable(pod_spec(job), path)
     problems += _reserved_names(spec, targets)
     for at, policy in objects(spec, "volumeClaimPolicies"):
         for nth, template in objects(policy, "templates"):
@@ -57,22 +50,6 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     return problems
 
 
-def _unholdable(spec: Json, path: str) -> list[FieldError]:
-    """Return errors if the agent cannot hold a target's containers from within as requested."""
-    found = unholdable(spec)
-    if spec.get("automountServiceAccountToken") is False:
-        why = "the agent watches with the pod's own token: remove the field"
-        found.append(("automountServiceAccountToken", why))
-    return [
-        forbidden(
-            f"{path}.{field}",
-            f'with the annotation {keys.GROUP_BARRIER_ANNOTATION} "{SUPERVISOR}", {why}, '
-            f'or take "{INIT_CONTAINER}"',
-        )
-        for field, why in found
-    ]
-
-
 def _reserved_names(spec: Json, targets: set[str]) -> Iterator[FieldError]:
     """Return errors for the barrier's names in pods.
 
@@ -80,14 +57,13 @@ def _reserved_names(spec: Json, targets: set[str]) -> Iterator[FieldError]:
     targets: ``groupSchedulingConfig`` may be added later, and tools read the name as the barrier's.
     """
     for at, job in objects(spec, "replicatedJobs"):
-        own = {keys.GROUP_AGENT} if text(job, "name") in targets else set()
-        containers = {keys.GROUP_INIT_CONTAINER, *own}
+        is_target = text(job, "name") in targets
         for kind, reserved in (
-            ("initContainers", containers),
-            ("containers", containers),
-            ("volumes", {keys.GROUP_VOLUME, *own} if own else own),
+            ("initContainers", keys.GROUP_INIT_CONTAINER),
+            ("containers", keys.GROUP_INIT_CONTAINER),
+            ("volumes", keys.GROUP_VOLUME if is_target else None),
         ):
             path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{kind}"
             for nth, each in objects(pod_spec(job), kind):
-                if text(each, "name") in reserved:
+                if each.get("name") == reserved:
                     yield invalid(f"{path}[{nth}].name", text(each, "name"), _RESERVED)

@@ -110,12 +110,9 @@ def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
 
 
 def _group_added(old: Json, new: Json) -> list[FieldError]:
-    """Validate an added startup group, or an added annotation for its barrier."""
-    changed = changed_notes(old, new, [keys.GROUP_BARRIER_ANNOTATION])
-    if child(new, "spec").get("groupSchedulingConfig") is None:
-        return []
-    added = child(old, "spec").get("groupSchedulingConfig") is None
-    return group_scheduling(new) if added or changed else []
+    """Validate an added startup group."""
+    before, after = (child(each, "spec").get("groupSchedulingConfig") for each in (old, new))
+    return group_scheduling(new) if before is None and after is not None else []
 
 
 def _agent_notes(old: Json, new: Json) -> list[FieldError]:

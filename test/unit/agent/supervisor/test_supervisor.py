@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
-import math
 import os
 import re
 import shutil
@@ -1113,92 +1112,10 @@ async def test_each_process_has_its_own_standby(pod: Pod, tmp_path: Path) -> Non
     )
 
 
-# ---- groups that start together (KEP-498)
-
-
 def injected(pod: Pod, more: dict[str, str]) -> dict[str, str]:
     """Return the agent's variables as admission injects them, and more of them."""
     given = pod.environ | more
     return {f"JOBSET_AGENT_{name}": value for name, value in given.items() if name != "PATH"}
-
-
-def in_group(pod: Pod, **more: str) -> dict[str, str]:
-    """Return the agent's variables in a pod that is held from within."""
-    uid = pod.server.get(JOBSETS, "js")["metadata"]["uid"]  # type: ignore[index]
-    return injected(pod, {"JOBSET_UID": uid, "GROUP_ATTEMPT": "3", "GROUP_MOUNT": "/none"} | more)
-
-
-def release(pod: Pod, attempt: int) -> None:
-    """Play the controller: the startup group has started."""
-    uid = pod.server.get(JOBSETS, "js")["metadata"]["uid"]  # type: ignore[index]
-    data = {"started": f"{uid} {attempt}\n"}
-    if pod.server.get("configmaps", MAP) is None:
-        pod.server.create("configmaps", {"metadata": {"name": MAP}, "data": data})
-    else:
-        pod.server.patch("configmaps", MAP, {"data": data})
-
-
-async def test_worker_waits_for_its_startup_group_at_its_first_start_only(pod: Pod) -> None:
-    """Neither the epoch's barrier nor the release of an older attempt starts it."""
-    async with pod.run("sh", "-c", SLEEPER, **in_group(pod)) as agent:
-        await pod.lift(1)
-        release(pod, 2)
-        await agent.logged("barrier lifted")
-        assert agent.out == []
-        pod.status(deprecatedEpoch=1)
-        await pod.lift(2)
-        release(pod, 3)
-        await agent.printed("started")
-        pod.status(deprecatedEpoch=2)
-        await agent.printed("saved")
-        await agent.started(3, times=2)
-
-
-async def test_pod_ends_when_its_startup_group_is_not_complete_in_time(
-    pod: Pod, tmp_path: Path
-) -> None:
-    """Message and exit code are those of the init container."""
-    log = tmp_path / "last"
-    limit_s = math.ceil(patience.scaled(2))  # the barrier has to lift within it
-    given = in_group(pod, GROUP_TIMEOUT=str(limit_s), TERMINATION_LOG=str(log))
-    async with pod.run("sh", "-c", SLEEPER, **given) as agent:
-        await pod.lift(1)
-        assert await agent.exit_code() == 1
-        assert agent.out == []
-    assert f"timed out after {limit_s} s" in log.read_text()
-
-
-async def test_held_container_becomes_its_command_at_the_release(pod: Pod) -> None:
-    """It is the same process, with the environment, the signals and the exit code of the command."""
-    script = "echo started $$; grep -E 'Sig(Blk|Ign)' /proc/self/status; env; exit 7"
-    given = in_group(pod, MODE="hold")
-    async with pod.run("sh", "-c", script, **given) as agent:
-        await eventually(lambda: pod.server.requests.count("watch", "configmaps"), seconds=10)
-        assert agent.out == []
-        release(pod, 3)
-        assert await agent.exit_code() == 7
-        await eventually(lambda: any(line.startswith("PATH=") for line in agent.out), seconds=10)
-        assert f"started {agent.process.pid}" == agent.out[0]
-    sets = {line.partition(":")[0]: int(line.split()[1], 16) for line in agent.out if ":\t" in line}
-    # Signals that the parent of these tests ignores are inherited, not those that Python ignores.
-    own = Path("/proc/self/status").read_text()
-    ignored = int(own.partition("SigIgn:")[2].split()[0], 16)
-    of_python = sum(1 << (each - 1) for each in (signal.SIGPIPE, signal.SIGXFSZ))
-    assert {"SigBlk": 0, "SigIgn": ignored & ~of_python} == sets
-    assert not [line for line in agent.out if "JOBSET_AGENT_" in line]
-    assert pod.server.requests.count("watch", "jobsets") == 0
-
-
-async def test_held_container_ends_like_a_shell_when_its_command_is_missing(pod: Pod) -> None:
-    """It exits with 127, and with 143 when it is stopped while it waits."""
-    given = in_group(pod, MODE="hold")
-    release(pod, 3)
-    async with pod.run("/nowhere", **given) as agent:
-        assert await agent.exit_code() == 127
-    async with pod.run("true", **given | {"JOBSET_AGENT_GROUP_ATTEMPT": "9"}) as agent:
-        await eventually(lambda: pod.server.requests.count("watch", "configmaps") > 1, seconds=10)
-        agent.process.send_signal(signal.SIGTERM)
-        assert await agent.exit_code() == 143
 
 
 AGENT_SWITCHES = ("-s", "-S", "-OO")

@@ -39,13 +39,6 @@ def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status
     return epoch_plans.job(uid, attempt=restarts, notes=notes, spec=spec, **status)
 
 
-def held_pod(*states, attempt="1", **more):
-    """Return a pod whose containers are held by the agent and are in these states."""
-    statuses = [{"name": str(at), "state": state, **more} for at, state in enumerate(states)]
-    notes = {keys.GROUP_ATTEMPT: attempt, keys.GROUP_HELD: "supervisor"}
-    return epoch_plans.pod("p", None, job="job", notes=notes, containers=statuses, phase="Pending")
-
-
 @pytest.mark.parametrize(
     ("new", "started"),
     [
@@ -60,12 +53,6 @@ def held_pod(*states, attempt="1", **more):
         (pod(state={"waiting": {}}, lastState={"terminated": {"exitCode": 0}}), 1),
         (pod(state={"waiting": {}}, restartCount=1, phase="Failed"), 0),
         (pod(state=None), 0),
-        (held_pod(RUNNING), 1),
-        (held_pod(RUNNING, {"terminated": {"exitCode": 3}}), 1),
-        (held_pod(RUNNING, {"waiting": {}}), 0),
-        (held_pod({"waiting": {}}, restartCount=1), 1),
-        (held_pod(RUNNING, attempt="0"), 0),
-        (held_pod(), 0),
         (pod(phase="Failed"), 0),
         (pod(phase="Succeeded"), 0),
         (pod(deleted=True), 0),

@@ -99,31 +99,6 @@ def test_only_targets_are_annotated():
     assert not groups.ANNOTATIONS & other["metadata"]["annotations"].keys()
 
 
-@pytest.mark.parametrize(
-    ("barrier", "agent", "strategy", "held"),
-    [
-        (None, None, "Recreate", False),
-        ("supervisor", None, "Recreate", True),
-        ("init-container", "supervisor", "InPlaceRestart", False),
-        (None, "supervisor", "InPlaceRestart", True),
-        (None, "sidecar", "InPlaceRestart", False),
-        (None, "supervisor", "Recreate", False),
-    ],
-)
-def test_agent_is_the_barrier_when_chosen_or_present_as_supervisor(barrier, agent, strategy, held):
-    """The annotation overrides the default."""
-    notes = {keys.GROUP_BARRIER_ANNOTATION: barrier, keys.IN_PLACE_AGENT_ANNOTATION: agent}
-    body = jobset_json(
-        annotations={name: value for name, value in notes.items() if value is not None},
-        failurePolicy={"restartStrategy": strategy},
-        groupSchedulingConfig={},
-    )
-
-    found = groups.job_annotations(decoded(JobSet, body))["replicated-job-a"]
-
-    assert found.get(keys.GROUP_BARRIER_ANNOTATION) == ("supervisor" if held else None)
-
-
 def test_jobsets_without_a_group_are_unchanged():
     """They have neither annotations nor objects of a group."""
     cluster = begin()

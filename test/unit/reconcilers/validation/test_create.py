@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import MAX_JOBS
 from jobsetpy.reconcilers.rules.names import effective_name
@@ -62,14 +61,6 @@ def chain(*depends: list[str]) -> dict:
         needs = {"dependsOn": [{"name": name, "status": "Ready"} for name in names]}
         jobs.append(rjob(f"rj-{n}", **(needs if names else {})))
     return jobset(*jobs)
-
-
-def grouped(barrier: str, container: dict | None = None, **pod) -> dict:
-    """Return a startup group whose pods are held by this kind of barrier."""
-    pod = {"containers": [{"name": "c", **(container or {})}], **pod}
-    made = jobset(rjob(pod=pod), groupSchedulingConfig={})
-    made["metadata"]["annotations"] = {keys.GROUP_BARRIER_ANNOTATION: barrier}
-    return made
 
 
 JOBS = "spec.replicatedJobs"
@@ -156,13 +147,6 @@ REFUSED = [
     ("group-container-without-config", jobset(rjob(pod={"containers": RESERVED})), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
     ("group-init-without-config", jobset(rjob(pod={"initContainers": RESERVED})), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
     ("group-init-of-no-target", jobset(rjob("a"), rjob("b", pod={"initContainers": RESERVED}), groupSchedulingConfig={"targetReplicatedJobs": ["a"]}), f"{JOBS}[1].template.spec.template.spec.initContainers[0].name", "reserved"),
-    ("group-barrier", grouped("sidecar"), f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]", 'must be "init-container" or "supervisor"'),
-    ("group-held-command", grouped("supervisor"), f"{JOBS}[0].template.spec.template.spec.containers[0].command", "entry point"),
-    ("group-held-probe", grouped("supervisor", {"command": ["a"], "livenessProbe": {}}), f"{JOBS}[0].template.spec.template.spec.containers[0].livenessProbe", "kubelet would end"),
-    ("group-held-mount", grouped("supervisor", {"command": ["a"], "volumeMounts": [{"name": "v", "mountPath": "/jobset-agent/"}]}, volumes=[{"name": "v", "emptyDir": {}}]), f"{JOBS}[0].template.spec.template.spec.containers[0].volumeMounts[0].mountPath", "mounted"),
-    ("group-held-variable", grouped("supervisor", {"command": ["a"], "env": [{"name": "JOBSET_AGENT_X"}]}), f"{JOBS}[0].template.spec.template.spec.containers[0].env[0].name", "agent's own"),
-    ("group-held-token", grouped("supervisor", {"command": ["a"]}, automountServiceAccountToken=False), f"{JOBS}[0].template.spec.template.spec.automountServiceAccountToken", "own token"),
-    ("group-agent-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling-agent"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
     ("group-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
 ]  # fmt: skip
 

@@ -517,21 +517,6 @@ def start_with_channel(
     return pid, ours
 
 
-def exec_command(command: Sequence[str], environ: Mapping[bytes, bytes]) -> OSError:
-    """Replace this process by a command, with signals as for a container's first program.
-
-    Returns:
-        The error if it could not be started.
-    """
-    for number in _IGNORED_BY_PYTHON:
-        if number != signal.SIGTTOU:
-            signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], list(command), environ)  # noqa: S606 - the worker's command
-    except OSError as error:
-        return error
-
-
 def exit_code_of(error: OSError) -> int:
     """Return the exit code for a command that could not be started."""
     return EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_EXECUTABLE

@@ -204,7 +204,7 @@ def test_invalid_settings_of_the_health_command_are_refused(
     pod = {"NAMESPACE": "n", "POD_NAME": "p", "JOBSET_NAME": "js"}
     server = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "SERVICE_ACCOUNT_DIR": str(account)}
     with pytest.raises(ConfigurationError, match=reason):
-        Supervisor(["true"], pod | server | variables, log=AgentLog(), start=0.0)
+        Supervisor(["true"], pod | server | variables, log=AgentLog())
 
 
 @pytest.mark.parametrize(
