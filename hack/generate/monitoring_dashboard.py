@@ -108,16 +108,6 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [_increase("jobset_in_place_run_seconds_total", "use", f",{OWNER}")],
             ),
             (
-                "Duration of restarts in place",
-                "s",
-                _quantiles("jobset_in_place_restart_seconds", ""),
-            ),
-            (
-                "Restarts in place by phase, p99",
-                "s",
-                [_quantiles("jobset_in_place_restart_phase_seconds", "phase")[1]],
-            ),
-            (
                 "Barriers",
                 "short",
                 [

@@ -205,8 +205,8 @@ CASES = [
     ),
     case(
         "JobSetRestartsSlow",
-        *histogram("jobset_in_place_restart_seconds", NEVER, SOME, "120.0"),
-        (series("jobset_in_place_restart_seconds_bucket", le="300.0"), SOME, SOME),
+        *histogram("jobset_restart_seconds", NEVER, SOME, "120.0", kind="in_place"),
+        (series("jobset_restart_seconds_bucket", kind="in_place", le="300.0"), SOME, SOME),
     ),
     case(
         "JobSetRestartsFrequent",

@@ -97,9 +97,6 @@ _failure_decisions = REGISTRY.counter(
 )
 failure_decided: Final = {each: _failure_decisions.labels(each).inc for each in DECISIONS}
 """Functions by decision of a failure policy; called once the status was written."""
-_in_place_restarts = REGISTRY.counter(
-    "jobset_in_place_restarts_total", "In-place restarts that began"
-)
 _in_place_causes = REGISTRY.counter(
     "jobset_in_place_restart_causes_total",
     "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, "
@@ -130,19 +127,6 @@ _in_place_run_seconds = OwnedCounter(
     ("starting", "repeating", "training", "restarting"),
 )
 REGISTRY.register(_in_place_run_seconds)
-_in_place_phase = REGISTRY.histogram(
-    "jobset_in_place_restart_phase_seconds",
-    "In-place restarts by phase: detect (first new epoch seen to status written), deprecate "
-    "(until no pod of an older epoch runs), gather (until the last pod is at the barrier), wait "
-    "(until the back-off is over, if there is any), lift (until the barrier is lifted)",
-    "phase",
-    buckets=_RESTART_BUCKETS,
-)
-in_place_restart_ended = REGISTRY.histogram(
-    "jobset_in_place_restart_seconds",
-    "Whole in-place restarts, from the first new epoch seen to the barrier lifted",
-    buckets=_RESTART_BUCKETS,
-).observe
 in_place_missing_pods = REGISTRY.gauge(
     "jobset_in_place_restart_missing_pods", "Pods that barriers wait for, over all JobSets"
 ).set
@@ -270,8 +254,6 @@ for _kind in ("recreate", "replicated_job", "job", "in_place"):
     for _phase in _PHASES if _kind == "in_place" else ("detect", "gather"):
         _restart_phases.labels(_kind, _phase)
 _in_place_causes.labels("pod_restarted", "")
-for _phase in _PHASES:
-    _in_place_phase.labels(_phase)
 
 
 def jobset_finished(end: str, namespace: str, name: str) -> None:
@@ -350,16 +332,10 @@ def in_place_restart_began(cause: str = "pod_restarted", exit_code: int | None =
         cause: first detected cause, a value of ``restart_in_place.cause.FailureKind``.
         exit_code: exit code of the failed container, ``None`` if unknown.
     """
-    _in_place_restarts.inc()
     # Kubelets report 0 to 255; any other value in a status shares one series.
     known = "" if exit_code is None else str(exit_code) if 0 <= exit_code <= 255 else "other"
     _in_place_causes.labels(cause, known).inc()
     restarted("in_place")
-
-
-def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
-    """Record the duration of a phase of a restart in place."""
-    _in_place_phase.labels(phase).observe(seconds)
 
 
 def in_place_time_spent(use: str, seconds: float, owner: Owner) -> None:

@@ -174,7 +174,7 @@ class RestartInPlaceReconciler(CacheReader):
                 return  # without epochs in the CRD, nothing has begun or ended
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
-            _count(plan.measured, done, OWNERS.of(jobset.metadata))
+            _count(plan.measured, OWNERS.of(jobset.metadata))
             if any(event.reason == keys.NODE_SUSPECT_REASON for event in plan.status.events):
                 execution_metrics.node_suspected()
             plan = plan.stored(done)
@@ -238,22 +238,13 @@ def _count_begun(restart: Restart) -> None:
         execution_metrics.in_place_restart_began(cause.kind.value, code)
 
 
-def _count(measured: Measured, now: float, owner: Owner) -> None:
+def _count(measured: Measured, owner: Owner) -> None:
     """Update metrics for a stored write."""
     begun, ended, run = measured.begun, measured.ended, measured.run
     if begun is not None and begun.charge.is_in_place_restart:
         _count_begun(begun)
-        if ended is None:
-            execution_metrics.in_place_restart_phase("detect", now - begun.times.began)
-    if ended is None:
-        return
-    if ended.seats_taken:
+    if ended is not None and ended.seats_taken:
         execution_metrics.in_place_seats_taken(ended.seats_taken)
-    if ended.charge.is_in_place_restart and ended.times.lifted is not None:
-        phases = {**ended.times.phases, "lift": now - ended.times.lifted}
-        for phase, seconds in phases.items():
-            execution_metrics.in_place_restart_phase(phase, seconds)
-        execution_metrics.in_place_restart_ended(now - ended.times.began)
     if run.lost_steps is not None:
         execution_metrics.in_place_lost_steps(run.lost_steps)
     if run.first_step_s is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from jobsetpy.api import keys
@@ -308,27 +306,6 @@ async def test_group_without_expected_pods_has_no_barrier(rig):
 
         assert rig.condition("BarrierStalled") is None
         assert rig.events(keys.BARRIER_STALLED_CONDITION) == []
-
-
-async def test_each_restart_is_counted_once_in_each_phase(rig):
-    """And once in the total."""
-
-    def counts():
-        phases = ("detect", "deprecate", "gather", "lift")
-        found = [metric("_phase_seconds_count", phase=phase) for phase in phases]
-        return [*found, metric("_seconds_count")]
-
-    async with rig.manager():
-        names = await started(rig)
-        before = counts()
-        await fail(rig, names[0], settle_s=1)
-        for name in names:
-            rig.report(name, 2)
-            await asyncio.sleep(1)
-        await rig.settle()
-
-        assert rig.epochs() == (2, 1)
-        assert counts() == [number + 1 for number in before]
 
 
 async def test_two_managers_make_one_restart(rig):

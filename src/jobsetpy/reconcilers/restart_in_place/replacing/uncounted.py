@@ -20,9 +20,6 @@ period, while a pod that is deleted after its end has none. The Job controller, 
 about a second, may be faster; then its index is complete although its work is not, and the Job is
 recreated.
 
-JobSets that do not restart in place can request the same by annotation, except that their Jobs are
-never recreated for it: their pods may not depend on each other.
-
 Excluded are pods of Jobs that end or are deleted, pods whose end could fail their Job by
 ``podFailurePolicy`` (the JobSet's failure policy decides then), and pods on a node that are
 force-deleted: the finalizer keeps them until their kubelet has ended them, so that no second pod of
