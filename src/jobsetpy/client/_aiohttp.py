@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Self
@@ -165,7 +165,7 @@ class AiohttpTransport:
                 response = await self._send(session, request, request.timeout_s, sending)
                 async with response:
                     body = await response.read()
-                    return HttpResponse(response.status, _Headers(response.headers), body)
+                    return HttpResponse(response.status, response.headers, body)
         except _FAILURES as problem:
             raise self._translate(problem, request) from problem
 
@@ -411,31 +411,13 @@ class _Request(aiohttp.ClientRequest):
         return await super().send(conn)
 
 
-class _Headers(Mapping[str, str]):
-    """aiohttp's headers under lower-case names; not copied, since they are rarely read."""
-
-    __slots__ = ("_headers",)
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
-
-    def __getitem__(self, name: str) -> str:
-        return self._headers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.lower() for name in self._headers)
-
-    def __len__(self) -> int:
-        return len(self._headers)
-
-
 class _Stream:
     __slots__ = ("_response", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status = response.status
-        self.headers: Mapping[str, str] = _Headers(response.headers)
+        self.headers: Mapping[str, str] = response.headers
 
     async def read(self) -> bytes:
         try:

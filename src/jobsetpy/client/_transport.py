@@ -46,7 +46,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """A complete response of any status; header names are lower-case."""
+    """A complete response of any status; headers are found by lower-case names."""
 
     status: int
     headers: Mapping[str, str]

@@ -357,7 +357,7 @@ class WatchMachine(Generic[T]):
     # Frames.
 
     def _take_object(self, frame: WatchFrame, events: list[WatchEvent[T]], now: float) -> None:
-        type_, shard = frame.type, self._shard
+        shard = self._shard
         foreign = None if shard is None else shard.foreign(frame.object)
         if foreign is None:
             meta, obj, known = self._reader.object(frame)
@@ -365,34 +365,34 @@ class WatchMachine(Generic[T]):
             meta, obj, known = metadata_of(foreign), foreign, True
         if meta is None:
             return
-        initial = self._phase is _Phase.INITIAL
-        version = meta.resource_version
-        if not initial:
-            if is_older(version, self._version):
-                self._observer.on_stale_event(self._kind, type_)
-                return
-            if version and version != self._version:
-                self._version = version
-                self._sure_at = now
-                self._progressed = True
-                self._probing = False
-                self._stuck = 0
-        self._observer.on_event(self._kind, type_)
-        # Of an object that does not fit the model only the identity is known, not the key.
-        if foreign is not None or (shard is not None and known and not shard.holds(meta)):
-            if obj is not None:
-                events.append(Deleted(obj, known))  # in case it was in this shard before
+        initial, deleted = self._phase is _Phase.INITIAL, frame.type == "DELETED"
+        if not initial and not self._advance(meta.resource_version, now):
+            self._observer.on_stale_event(self._kind, frame.type)
             return
+        self._observer.on_event(self._kind, frame.type)
+        if foreign is not None or (shard is not None and known and not shard.holds(meta)):
+            deleted = True  # from this shard, in case it was there before
         if obj is None:
-            if initial and type_ != "DELETED":
+            # It does not fit the model: only the identity is known, not the key. The consumer keeps
+            # the previous state, which is better than none.
+            if initial and not deleted:
                 events.append(Unreadable(meta.namespace, meta.name, meta.uid))
-            return  # the consumer keeps the previous state, which is better than none
-        if type_ == "DELETED":
+        elif deleted:
             events.append(Deleted(obj, known))
-        elif initial:
-            events.append(Listed(obj))
         else:
-            events.append(Applied(obj))
+            events.append(Listed(obj) if initial else Applied(obj))
+
+    def _advance(self, version: str, now: float) -> bool:
+        """Record the version of an event; return False if the event is older than the last one."""
+        if is_older(version, self._version):
+            return False
+        if version and version != self._version:
+            self._version = version
+            self._sure_at = now
+            self._progressed = True
+            self._probing = False
+            self._stuck = 0
+        return True
 
     def _take_bookmark(self, frame: WatchFrame, events: list[WatchEvent[T]], now: float) -> None:
         version, ends_list = self._reader.bookmark(frame)

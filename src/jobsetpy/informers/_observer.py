@@ -6,7 +6,7 @@ import a logging library, and a library should not decide where its logs go.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 EndReason = Literal["eof", "expired", "error", "broken", "silence"]
 
@@ -73,34 +73,8 @@ class NullObserver:
 
     __slots__ = ()
 
-    def on_list(self, kind: str, seconds: float, count: int) -> None:
+    def _ignore(self, *_: Any, **__: Any) -> None:
         """Nothing."""
 
-    def on_relist(self, kind: str, reason: str) -> None:
-        """Nothing."""
-
-    def on_watch_open(self, kind: str, resource_version: str) -> None:
-        """Nothing."""
-
-    def on_watch_end(self, kind: str, reason: EndReason) -> None:
-        """Nothing."""
-
-    def on_silence(self, kind: str, seconds: float) -> None:
-        """Nothing."""
-
-    def on_event(self, kind: str, type_: str) -> None:
-        """Nothing."""
-
-    def on_stale_event(self, kind: str, type_: str) -> None:
-        """Nothing."""
-
-    def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
-        """Nothing."""
-
-    def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
-        """Nothing."""
-
-    def on_function_error(
-        self, kind: str, function: str, error: Exception, namespace: str, name: str
-    ) -> None:
-        """Nothing."""
+    on_list = on_relist = on_watch_open = on_watch_end = on_silence = _ignore
+    on_event = on_stale_event = on_failure = on_decode_error = on_function_error = _ignore

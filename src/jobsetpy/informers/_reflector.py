@@ -65,17 +65,11 @@ class Reflector(Generic[T]):
         for event in events:
             match event:
                 case Applied(obj):
-                    changed = self._transformed(obj)
-                    if changed is not None:
-                        self._apply(changed)
+                    self._apply(obj)
                 case Deleted(obj, final_state_known):
                     self._delete(obj, final_state_known=final_state_known)
                 case Listed(obj):
-                    changed = self._transformed(obj)
-                    if changed is not None:
-                        writer.stage(changed)
-                    else:
-                        self._keep(_metadata(obj))
+                    self._stage(obj)
                 case Unreadable():
                     self._keep(event)
                 case Bookmark(resource_version):
@@ -83,15 +77,26 @@ class Reflector(Generic[T]):
                 case ListStarted(rewound):
                     writer.begin(rewound=rewound)
                 case ListCompleted(resource_version):
-                    initial = not writer.has_committed
-                    diff = writer.commit(resource_version)
-                    if initial:
-                        await writer.store.wait_for_sync()  # another namespace may be missing
-                        if self._before_first is not None:
-                            await self._before_first()
-                    await self._announce(diff, initial=initial)
+                    await self._complete(resource_version)
                 case _:
                     assert_never(event)
+
+    async def _complete(self, resource_version: str) -> None:
+        """Replace the store's content by the list, and deliver the changes."""
+        initial = not self._writer.has_committed
+        diff = self._writer.commit(resource_version)
+        if initial:
+            await self._writer.store.wait_for_sync()  # another namespace may be missing
+            if self._before_first is not None:
+                await self._before_first()
+        await self._announce(diff, initial=initial)
+
+    def _stage(self, obj: T) -> None:
+        changed = self._transformed(obj)
+        if changed is not None:
+            self._writer.stage(changed)
+        else:
+            self._keep(_metadata(obj))
 
     def _keep(self, listed: Any) -> None:
         """Keep the last good version of an object, if it is the same object."""
@@ -112,7 +117,6 @@ class Reflector(Generic[T]):
                 msg = f"a transform must not rename an object, to {after.namespace}/{after.name}"
                 raise ValueError(msg)
         except Exception as error:  # noqa: BLE001 - a function that users gave, of users' data
-            self._note_version(obj)
             if identity not in self._untransformed:
                 self._untransformed.add(identity)
                 self._on_error("transform", error, *identity)
@@ -121,8 +125,11 @@ class Reflector(Generic[T]):
             self._untransformed.discard(identity)
         return changed
 
-    def _apply(self, obj: T) -> None:
-        self._note_version(obj)
+    def _apply(self, received: T) -> None:
+        obj = self._transformed(received)
+        self._note_version(received)
+        if obj is None:
+            return
         old = self._writer.current(_metadata(obj))
         if old is not None and same_version(old, obj):
             return  # delivered already; the store keeps the object that handlers have

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AsyncExitStack
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, assert_never
 
 import msgspec
@@ -202,46 +202,21 @@ class Watcher(Generic[T]):
             send_initial_events=command.send_initial_events,
             connect_timeout_s=self._connect_s,
         )
-        try:
-            # The client has this deadline too; a watch that never opens must not depend on it.
-            async with asyncio.timeout(self._connect_s):
-                stream = await watch.__aenter__()
-        except TimeoutError:
-            self._failed(ApiTimeoutError(f"the watch of {self.kind} did not open in time"))
-            return
-        except FAULTS as error:
-            self._failed(error)
-            return
-        machine.on_opened(self._alive())
-        if isinstance(machine.command, ReadFrames):  # a slow server will be slow after a list, too
-            self._connect_s = self._options.connect_timeout_s
-        try:
+        async with AsyncExitStack() as stack:
+            try:
+                # The client has this deadline too; a watch that never opens must not depend on it.
+                async with asyncio.timeout(self._connect_s):
+                    stream = await stack.enter_async_context(watch)
+            except TimeoutError:
+                self._failed(ApiTimeoutError(f"the watch of {self.kind} did not open in time"))
+                return
+            except FAULTS as error:
+                self._failed(error)
+                return
+            machine.on_opened(self._alive())
+            if isinstance(machine.command, ReadFrames):  # a slow server is slow after a list, too
+                self._connect_s = self._options.connect_timeout_s
             await self._follow(stream, sink)
-        except BaseException as error:
-            if not await self._failed_by_itself(error, watch):
-                raise
-        else:
-            # Closing an abandoned stream may fail too.
-            with suppress(*FAULTS):
-                await watch.__aexit__(None, None, None)
-
-    async def _failed_by_itself(
-        self, error: BaseException, watch: AbstractAsyncContextManager[WatchStream]
-    ) -> bool:
-        """Close the stream after an interruption; return whether the stream itself caused it.
-
-        A stream may have its own tasks. When one fails, its task group interrupts the read like a
-        cancellation, and the failure is raised on closing.
-        """
-        try:
-            await watch.__aexit__(type(error), error, error.__traceback__)
-        except FAULTS as fault:
-            task = asyncio.current_task()
-            cancelled = task is not None and task.cancelling() > 0
-            if isinstance(error, asyncio.CancelledError) and not cancelled:
-                self._failed(fault)
-                return True
-        return False
 
     async def _follow(self, stream: WatchStream, sink: Sink[T]) -> None:
         machine = self._machine

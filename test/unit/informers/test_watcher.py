@@ -206,57 +206,6 @@ async def test_errors_of_the_sink_in_a_list_end_the_watch(server):
         await watcher.run(sink)
 
 
-async def test_errors_while_closing_are_ignored(server):
-    """A stream may fail while it is closed; this does not hide a cancellation either."""
-    watcher, _ = make(server)
-    view = View()
-    original = server.watch
-
-    @asynccontextmanager
-    async def watch(cls, namespace="", **options):
-        try:
-            async with original(cls, namespace, **options) as stream:
-                yield stream
-        finally:
-            raise StreamBrokenError("while closing")
-
-    server.watch = watch
-    async with running(watcher.run(view)) as task:
-        await asyncio.sleep(2)
-        server.stream.send(None)
-        await settle()
-        server.put("a")
-        await settle()
-        task.cancel()
-        await settle()
-        assert task.cancelled()
-
-    assert len(view.objects) == 1
-
-
-async def test_stream_is_broken_when_its_own_task_fails(server):
-    """A stream may be served by its own task; a failure of that task breaks the stream."""
-    watcher, log = make(server)
-    original = server.watch
-
-    async def fail():
-        await asyncio.sleep(3)
-        raise StreamBrokenError("in the stream's task")
-
-    @asynccontextmanager
-    async def watch(cls, namespace="", **options):
-        async with supervise() as tasks, original(cls, namespace, **options) as stream:
-            tasks.start(fail(), name="reader")
-            yield stream
-
-    server.watch = watch
-    async with running(watcher.run(View())):
-        await asyncio.sleep(10)
-
-    assert log.ends == ["broken"] * 3
-    assert all(wait <= 0.1 for wait in log.waits)
-
-
 async def test_asynchronous_sink_is_awaited(server):
     """A sink may be a coroutine function; the next events wait until it returns."""
     watcher, _ = make(server)
