@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_chunks", "_ended", "_error", "_http", "_paused", "_size", "_waiter", "answered"),
+        *("_chunks", "_ended", "_error", "_http", "_paused", "_size", "_waiter"),
         *("headers", "idle_since", "lost", "status", "transport"),
     )
 
@@ -54,8 +54,6 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._http = h11.Connection(h11.CLIENT)
-        self.answered = False
-        """True if data was received since the last request was sent."""
         self.status = 0
         """Status code of the latest response; ``headers`` are its headers, in lower case."""
         self.headers: Mapping[str, str] = {}
@@ -106,7 +104,6 @@ class Connection(asyncio.Protocol):
         """Send a whole request in one write."""
         http, transport = self._http, self.transport
         assert transport is not None
-        self.answered = False
         out = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
         if body:
             out += http.send(h11.Data(data=body)) or b""
@@ -186,7 +183,6 @@ class Connection(asyncio.Protocol):
             if self._paused and self._size <= _HIGH_WATER // 2 and self.transport is not None:
                 self._paused = False
                 self.transport.resume_reading()
-            self.answered = True
             self._http.receive_data(data)
         elif self._error is not None:
             msg = f"the connection broke: {type(self._error).__name__}: {self._error}"

@@ -6,13 +6,11 @@ conventions ("Response Status Kind" and "HTTP Status codes").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from jobsetpy.aio import LoopClock
 from jobsetpy.errors import (
     AlreadyExistsError,
     ApiError,
@@ -63,27 +61,13 @@ class _Status(msgspec.Struct, frozen=True):
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
-def parse_retry_after(value: str, now: Callable[[], datetime]) -> float | None:
-    """Return the seconds of a Retry-After header; ``None`` if it is malformed.
+def parse_retry_after(value: str) -> float | None:
+    """Return the whole seconds of a Retry-After header, at most :data:`MAX_RETRY_AFTER_S`.
 
-    The result is at most :data:`MAX_RETRY_AFTER_S`.
-
-    Args:
-        value: whole seconds or an HTTP date (RFC 9110, 10.2.3); a date in the past means 0.
-        now: the wall clock, called only for dates.
+    ``None`` for any other form: API servers send seconds, and the client has its own back-off.
     """
     text = value.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text), MAX_RETRY_AFTER_S)
-    from email.utils import parsedate_to_datetime  # dates are rare and the module is heavy
-
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, IndexError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return min(max(0.0, (moment - now()).total_seconds()), MAX_RETRY_AFTER_S)
+    return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else None
 
 
 def _class_for(code: int, reason: str) -> type[ApiError]:
@@ -113,7 +97,6 @@ def error_from_response(
     *,
     verb: str,
     target: str,
-    now: Callable[[], datetime] | None = None,
 ) -> ApiError:
     """Return the exception for a response that is not a success.
 
@@ -126,7 +109,6 @@ def error_from_response(
         body: response body; may be truncated.
         verb: verb in the message, such as ``create``.
         target: target in the message, such as ``jobs default/a``.
-        now: the wall clock for Retry-After dates.
     """
     try:
         parsed = _decode_status(body)
@@ -136,7 +118,7 @@ def error_from_response(
     if isinstance(error, RetryableApiError):
         header = headers.get("retry-after")
         if header is not None:
-            seconds = parse_retry_after(header, now or LoopClock().now)
+            seconds = parse_retry_after(header)
             if seconds is not None:
                 error.retry_after = seconds
     return error

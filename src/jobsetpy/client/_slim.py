@@ -21,7 +21,7 @@ from jobsetpy.client._connection import Connection, open_connection
 from jobsetpy.client._http import USER_AGENT, Origin, parse_origin, target
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.client._watched_file import WatchedFile
-from jobsetpy.errors import ConnectFailedError, StreamBrokenError, TransportError
+from jobsetpy.errors import ConnectFailedError, TransportError
 
 SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_FILE: Final = f"{SERVICE_ACCOUNT_DIR}/token"
@@ -42,8 +42,6 @@ MAX_IDLE = 4
 MAX_CONNECTIONS = 32
 """Maximum number of concurrent requests; others are queued within their own deadlines."""
 
-_SAFE_METHODS = frozenset({"GET", "HEAD"})
-
 
 class H11Transport:
     """HTTP/1.1 on asyncio and h11 with a bearer token.
@@ -53,8 +51,8 @@ class H11Transport:
     time, as those of service accounts do: the token is read again within ``CHECK_FILES_S`` or after
     a 401, the CA before the next connection.
 
-    A GET on a kept connection that the server is closing is sent once more on a new one; other
-    methods never are.
+    A request on a kept connection that the server is closing fails; the client's retry table
+    decides whether it is sent again.
 
     Args:
         base_url: such as ``https://10.0.0.1:443`` or ``https://[fd00::1]``.
@@ -137,14 +135,8 @@ class H11Transport:
         """Implement ``Transport.request``."""
         try:
             async with asyncio.timeout(request.timeout_s), self._turns:
-                connection = self._take_idle()
-                if connection is not None:
-                    try:
-                        return await self._exchange(connection, request)
-                    except StreamBrokenError:
-                        if connection.answered or request.method not in _SAFE_METHODS:
-                            raise
-                return await self._exchange(await self._connect(request), request)
+                connection = self._take_idle() or await self._connect(request)
+                return await self._exchange(connection, request)
         except TimeoutError:
             raise request.timed_out() from None
 

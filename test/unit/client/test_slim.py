@@ -145,22 +145,6 @@ async def test_connection_with_an_unrequested_answer_is_not_used(http_server):
     assert http_server.connections == 2
 
 
-async def test_read_is_repeated_once_on_a_new_connection(http_server):
-    """A kept connection was closed before the first byte of the answer."""
-
-    async def handler(exchange):
-        if len(http_server.requests) == 2:
-            exchange.close()
-        else:
-            await exchange.reply(200, b"ok")
-
-    async with slim(http_server, handler) as transport:
-        await transport.request(GET)
-        assert (await transport.request(GET)).body == b"ok"
-
-    assert len(http_server.requests) == 3
-
-
 async def test_closing_ends_open_streams(http_server):
     """A closed transport blocks no reader."""
 
