@@ -39,12 +39,12 @@ TASKS: Final[Mapping[str, Mapping[str, Task]]] = {
             "Write a controller",
             "Controller Reconciler Request Result Outcome controller_for Watch Event EventHandler"
             " enqueue_self enqueue_owner enqueue_mapped Expectations TerminalError RateLimiter"
-            " ItemExponential MaxOf TokenBucket default_rate_limiter",
+            " RetryDelays",
         ),
         "predicates": Task(
             "Choose the changes that matter",
-            "Predicate all_of any_of not_ named in_namespaces has_labels created updated deleted"
-            " deletion_requested field_changed generation_changed labels_changed"
+            "Predicate any_of not_ named created updated deleted"
+            " field_changed generation_changed labels_changed"
             " annotations_changed resource_version_changed",
         ),
         "caches": Task(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jobsetpy.aio import ManualClock
-from jobsetpy.workqueue import ItemExponential, QueueShutDown, WorkQueue
+from jobsetpy.workqueue import QueueShutDown, RetryDelays, WorkQueue
 
 FAIR_EVERY = 3
 ITEMS = st.sampled_from("abcdef")
@@ -98,7 +98,7 @@ class WorkQueueLaws(RuleBasedStateMachine):
         self.queue = WorkQueue(
             clock=self.clock,
             fair_every=FAIR_EVERY,
-            rate_limiter=ItemExponential(base_s=1.0, cap_s=4.0),
+            rate_limiter=RetryDelays(base_s=1.0, cap_s=4.0),
         )
         self.model = Model()
 

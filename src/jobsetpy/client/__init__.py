@@ -15,6 +15,8 @@ from jobsetpy._lazy import lazy
 
 if TYPE_CHECKING:
     from jobsetpy.client._aiohttp import AiohttpTransport as AiohttpTransport
+    from jobsetpy.client._client import DEFAULT_BURST as DEFAULT_BURST
+    from jobsetpy.client._client import DEFAULT_QPS as DEFAULT_QPS
     from jobsetpy.client._client import Client as Client
     from jobsetpy.client._connect import connect as connect
     from jobsetpy.client._errors import error_from_response as error_from_response
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from jobsetpy.client._frames import WatchStream as WatchStream
     from jobsetpy.client._models import Page as Page
     from jobsetpy.client._models import decoder_of as decoder_of
-    from jobsetpy.client._ratelimit import RateLimiter as RateLimiter
     from jobsetpy.client._slim import H11Transport as H11Transport
     from jobsetpy.client._transport import ByteStream as ByteStream
     from jobsetpy.client._transport import HttpRequest as HttpRequest
@@ -36,13 +37,12 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "_aiohttp": ("AiohttpTransport",),
-        "_client": ("Client",),
+        "_client": ("DEFAULT_BURST", "DEFAULT_QPS", "Client"),
         "_connect": ("connect",),
         "_errors": ("error_from_response",),
         "_fence": ("WriteFence",),
         "_frames": ("WatchFrame", "WatchStream"),
         "_models": ("Page", "decoder_of"),
-        "_ratelimit": ("RateLimiter",),
         "_slim": ("H11Transport",),
         "_transport": ("ByteStream", "HttpRequest", "HttpResponse", "Transport"),
         "_write_log": ("Writes", "noted_writes"),

@@ -9,15 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
+from jobsetpy.aio import TokenBucket
 from jobsetpy.client import _patches
 from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._frames import WatchStream
 from jobsetpy.client._models import Model, Page
-from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
 from jobsetpy.client._transport import HttpRequest, HttpResponse, Transport
@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # not needed by the agent
 T = TypeVar("T")
 
 Query = tuple[tuple[str, str], ...]
+
+DEFAULT_QPS: Final = 500.0
+DEFAULT_BURST: Final = 500
+"""Rate limit of clients created by ``connect()``, in requests per second and in a burst."""
 
 _SAFETY_OF_METHOD = {"GET": Safety.READ, "HEAD": Safety.READ, "POST": Safety.CREATE}
 
@@ -62,7 +66,7 @@ class Client:
         observer: RequestObserver | None = None,
         rand: Callable[[], float] = random.random,
     ) -> None:
-        limiter = RateLimiter(qps, burst) if qps else None
+        limiter = TokenBucket(qps, burst) if qps else None
         self._sender = Sender(transport, limiter=limiter, observer=observer, rand=rand)
         self._send = self._sender.send
         self._timeout_s = timeout_s
@@ -103,7 +107,7 @@ class Client:
         It is not blocked by requests that hang or by connections that died silently; intended for a
         few requests per second. Both clients have one transport: closing one closes the other.
         """
-        sender = self._sender.unpooled(RateLimiter(qps, burst) if qps else None)
+        sender = self._sender.unpooled(TokenBucket(qps, burst) if qps else None)
         return self._view(_sender=sender, _send=sender.send, _fence=None, _dry=())
 
     # ---- reads ------------------------------------------------------------------------------

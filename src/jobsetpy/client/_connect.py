@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobsetpy.client._aiohttp import AiohttpTransport
-from jobsetpy.client._client import Client
+from jobsetpy.client._client import DEFAULT_BURST, DEFAULT_QPS, Client
 from jobsetpy.client._http import USER_AGENT
 from jobsetpy.client._login import context_namespace
-from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._send import RequestObserver
 from jobsetpy.errors import ConnectFailedError
 
@@ -19,8 +18,8 @@ async def connect(
     *,
     kubeconfig: str | None = None,
     context: str | None = None,
-    qps: float = RateLimiter.DEFAULT_QPS,
-    burst: int = RateLimiter.DEFAULT_BURST,
+    qps: float = DEFAULT_QPS,
+    burst: int = DEFAULT_BURST,
     timeout_s: float = 30.0,
     user_agent: str = USER_AGENT,
     observer: RequestObserver | None = None,

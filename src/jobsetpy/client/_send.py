@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from jobsetpy.aio import Backoff
+from jobsetpy.aio import Backoff, TokenBucket
 from jobsetpy.client._errors import MAX_BODY, error_from_response
 from jobsetpy.client._fence import WriteFence
-from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import BACKOFF_BASE_S, BACKOFF_CAP_S, Safety, wait_after
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
 from jobsetpy.client._write_log import SHOWN, written
@@ -59,7 +58,7 @@ class Sender:
         self,
         transport: Transport,
         *,
-        limiter: RateLimiter | None = None,
+        limiter: TokenBucket | None = None,
         observer: RequestObserver | None = None,
         rand: Callable[[], float] = random.random,
     ) -> None:
@@ -93,8 +92,8 @@ class Sender:
         refreshed = False
         attempt = request
         while True:
-            if self._limiter is not None and not self._limiter.try_acquire():
-                await self._throttle(deadline, verb, request)
+            if self._limiter is not None and (wait_s := self._limiter.take(clock())):
+                await self._throttle(wait_s, deadline, verb, request)
                 attempt = request.with_timeout(deadline - clock())
             failure: JobSetPyError
             try:
@@ -157,8 +156,8 @@ class Sender:
         deadline = clock() + request.timeout_s
         refreshed = False
         while True:
-            if self._limiter is not None and not self._limiter.try_acquire():
-                await self._throttle(deadline, verb, request)
+            if self._limiter is not None and (wait_s := self._limiter.take(clock())):
+                await self._throttle(wait_s, deadline, verb, request)
             started = clock()
             answered = False
             try:
@@ -183,7 +182,7 @@ class Sender:
             refreshed = True
             await self._refresh(deadline, verb, request)
 
-    def unpooled(self, limiter: RateLimiter | None) -> Sender:
+    def unpooled(self, limiter: TokenBucket | None) -> Sender:
         """Return a sender on the same transport that uses a new connection for each request."""
         sender = Sender(self.transport, limiter=limiter, observer=self.observer, rand=self._rand)
         sender.exchange = sender._on_own_connection
@@ -203,14 +202,19 @@ class Sender:
         except TimeoutError:
             raise request.timed_out() from None
 
-    async def _throttle(self, deadline: float, verb: str, request: HttpRequest) -> None:
-        limiter = self._limiter
-        assert limiter is not None
+    async def _throttle(
+        self, wait_s: float, deadline: float, verb: str, request: HttpRequest
+    ) -> None:
+        """Wait for a token that was taken; give it back if the request ends before."""
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
             async with _until(deadline, verb, request, "waiting for the rate limit"):
-                await limiter.acquire()
+                await asyncio.sleep(wait_s)
+        except BaseException:
+            assert self._limiter is not None
+            self._limiter.give_back()
+            raise
         finally:
             if self.observer is not None:
                 self.observer.on_throttled(clock() - started)

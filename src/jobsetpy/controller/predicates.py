@@ -41,11 +41,6 @@ def deleted(event: Event[Any]) -> bool:
     return event.deleted
 
 
-def deletion_requested(event: Event[Any]) -> bool:
-    """Pass events of objects that are marked as deleted and wait for finalizers or removal."""
-    return event.obj.metadata.deletion_timestamp is not None
-
-
 def field_changed(path: str) -> Predicate:
     """Pass adds, deletes, and updates that change a field.
 
@@ -78,43 +73,15 @@ resource_version_changed = field_changed("metadata.resource_version")
 """Passes adds, deletes, and updates that changed anything (a replay of a cache does not)."""
 
 
-def in_namespaces(*namespaces: str) -> Predicate:
-    """Pass events of objects in one of these namespaces."""
-    wanted = frozenset(namespaces)
-    return lambda event: event.obj.metadata.namespace in wanted
-
-
 def named(*names: str) -> Predicate:
     """Pass events of objects with one of these names."""
     wanted = frozenset(names)
     return lambda event: event.obj.metadata.name in wanted
 
 
-def has_labels(**labels: str | None) -> Predicate:
-    """Pass events of objects with these labels, before or after the change.
-
-    Args:
-        labels: labels and their values; ``None`` for any value. Keys that are not Python names
-            are given as ``**{"app.kubernetes.io/name": "x"}``.
-    """
-
-    def fits(obj: Any) -> bool:
-        if obj is None:
-            return False
-        have = obj.metadata.labels
-        return all(key in have and value in (None, have[key]) for key, value in labels.items())
-
-    return lambda event: fits(event.new) or fits(event.old)
-
-
 def any_of(*predicates: Predicate) -> Predicate:
     """Pass events that pass at least one of ``predicates``; with none, no event passes."""
     return lambda event: any(predicate(event) for predicate in predicates)
-
-
-def all_of(*predicates: Predicate) -> Predicate:
-    """Pass events that pass all ``predicates``; with none, every event passes."""
-    return lambda event: all(predicate(event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:

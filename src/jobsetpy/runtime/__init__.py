@@ -58,16 +58,12 @@ from jobsetpy.controller import enqueue_mapped as enqueue_mapped
 from jobsetpy.controller import enqueue_owner as enqueue_owner
 from jobsetpy.controller import enqueue_self as enqueue_self
 from jobsetpy.controller.predicates import Predicate as Predicate
-from jobsetpy.controller.predicates import all_of as all_of
 from jobsetpy.controller.predicates import annotations_changed as annotations_changed
 from jobsetpy.controller.predicates import any_of as any_of
 from jobsetpy.controller.predicates import created as created
 from jobsetpy.controller.predicates import deleted as deleted
-from jobsetpy.controller.predicates import deletion_requested as deletion_requested
 from jobsetpy.controller.predicates import field_changed as field_changed
 from jobsetpy.controller.predicates import generation_changed as generation_changed
-from jobsetpy.controller.predicates import has_labels as has_labels
-from jobsetpy.controller.predicates import in_namespaces as in_namespaces
 from jobsetpy.controller.predicates import labels_changed as labels_changed
 from jobsetpy.controller.predicates import named as named
 from jobsetpy.controller.predicates import not_ as not_
@@ -135,8 +131,5 @@ from jobsetpy.runtime._writes import difference as difference
 from jobsetpy.runtime._writes import list_objects as list_objects
 from jobsetpy.runtime._writes import patch_status as patch_status
 from jobsetpy.serving.webhook_settings import WebhookServerSettings as WebhookServerSettings
-from jobsetpy.workqueue import ItemExponential as ItemExponential
-from jobsetpy.workqueue import MaxOf as MaxOf
 from jobsetpy.workqueue import RateLimiter as RateLimiter
-from jobsetpy.workqueue import TokenBucket as TokenBucket
-from jobsetpy.workqueue import default_rate_limiter as default_rate_limiter
+from jobsetpy.workqueue import RetryDelays as RetryDelays

@@ -6,8 +6,5 @@ Not ``asyncio.Queue``, which would neither merge equal items nor keep two worker
 from jobsetpy.workqueue._delaying import DelayHeap as DelayHeap
 from jobsetpy.workqueue._queue import QueueShutDown as QueueShutDown
 from jobsetpy.workqueue._queue import WorkQueue as WorkQueue
-from jobsetpy.workqueue._ratelimiters import ItemExponential as ItemExponential
-from jobsetpy.workqueue._ratelimiters import MaxOf as MaxOf
 from jobsetpy.workqueue._ratelimiters import RateLimiter as RateLimiter
-from jobsetpy.workqueue._ratelimiters import TokenBucket as TokenBucket
-from jobsetpy.workqueue._ratelimiters import default_rate_limiter as default_rate_limiter
+from jobsetpy.workqueue._ratelimiters import RetryDelays as RetryDelays

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.errors import LifecycleError
 from jobsetpy.workqueue._delaying import DelayHeap
-from jobsetpy.workqueue._ratelimiters import RateLimiter, default_rate_limiter
+from jobsetpy.workqueue._ratelimiters import RateLimiter, RetryDelays
 
 if TYPE_CHECKING:
     from jobsetpy.observability.metrics import QueueMetrics
@@ -72,7 +72,7 @@ class WorkQueue(Generic[K]):
     Not guaranteed: an order between items added by different delays that end in the same tick.
 
     Args:
-        rate_limiter: delays of ``add_rate_limited``; :func:`default_rate_limiter` when absent.
+        rate_limiter: delays of ``add_rate_limited``; :class:`RetryDelays` when absent.
         fair_every: interval, in items, of law 5; 1 ignores priorities.
         clock: source of time. Timers always run on the event loop; with a clock that is not the
             loop's, a delay ends at the first ``get`` or ``poll`` after its deadline.
@@ -96,7 +96,7 @@ class WorkQueue(Generic[K]):
         if fair_every < 1:
             raise ValueError(f"fair_every must be at least 1, not {fair_every}")
         self._clock: Clock = clock or LoopClock()
-        self._limiter: RateLimiter[K] = rate_limiter or default_rate_limiter(clock=self._clock)
+        self._limiter: RateLimiter[K] = rate_limiter or RetryDelays(clock=self._clock)
         self._metrics = metrics
         self._fair_every = fair_every
         self._taken = 0

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from jobsetpy.aio import ManualClock
-from jobsetpy.workqueue import ItemExponential, QueueShutDown, WorkQueue
+from jobsetpy.workqueue import QueueShutDown, RetryDelays, WorkQueue
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ class TestDelays:
 
     def test_retry_after_is_a_minimum(self):
         """Retry-After may lengthen the delay, but never shorten it."""
-        queue = WorkQueue(clock=ManualClock(), rate_limiter=ItemExponential(base_s=1.0, cap_s=9.0))
+        queue = WorkQueue(clock=ManualClock(), rate_limiter=RetryDelays(base_s=1.0, cap_s=9.0))
 
         assert queue.add_rate_limited("a", at_least_s=7.0) == 7.0
         assert queue.add_rate_limited("a", at_least_s=0.5) == 2.0

@@ -33,7 +33,7 @@ from jobsetpy.app.config.value_types import (
     Kind,
     argument,
 )
-from jobsetpy.client import RateLimiter
+from jobsetpy.client import DEFAULT_BURST, DEFAULT_QPS
 from jobsetpy.manager import MOST_SHARDS
 
 if TYPE_CHECKING:
@@ -242,9 +242,9 @@ SETTINGS: Final = (
             "WebhookSettings.validating_configuration", check=_named_by(dns1123_subdomain)),
     Setting("clientConnection.qps", NUMBER, "", "--kube-api-qps",
             "requests a second to the API server; default {}, 0: no limit",
-            default=RateLimiter.DEFAULT_QPS),
+            default=DEFAULT_QPS),
     Setting("clientConnection.burst", INTEGER, "", "--kube-api-burst",
-            "maximum requests in a burst; default {}", default=RateLimiter.DEFAULT_BURST),
+            "maximum requests in a burst; default {}", default=DEFAULT_BURST),
     Setting("inPlaceRestart.agentImage", _IMAGE, "WebhookSettings.agent_image", "--agent-image",
             "image of the agent that webhooks inject into JobSets with the agent annotation"),
     Setting("inPlaceRestart.defaults", ANNOTATIONS, default={}),
