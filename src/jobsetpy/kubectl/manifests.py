@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from jobsetpy.api import keys
 from jobsetpy.api.schema import jobset_crd
 from jobsetpy.api.structural_schema import complete, problems, unknown_fields
 from jobsetpy.kubectl.errors import CommandError
@@ -23,10 +24,12 @@ from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.injection.effective import ClusterDefaults, fill
 from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import invalid
 from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset, rewrite_jobset
 from jobsetpy.reconcilers.validation.warnings import warnings
 
+_API_VERSION: Final = f"{keys.GROUP}/{keys.VERSION}"
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -50,11 +53,8 @@ class Document(NamedTuple):
 
     @property
     def is_jobset(self) -> bool:
-        """Return True for a JobSet of our API."""
-        found = self.data or {}
-        return found.get("kind") == "JobSet" and str(found.get("apiVersion", "")).startswith(
-            "jobset.x-k8s.io/"
-        )
+        """Return True for a JobSet, of a misspelt API group as well: :func:`judge` refuses it."""
+        return (self.data or {}).get("kind") == "JobSet"
 
 
 class Verdict(NamedTuple):
@@ -142,6 +142,9 @@ def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -
         f'strict decoding error: unknown field "{field}"'
         for field in unknown_fields(schema, jobset)
     ]
+    version = data.get("apiVersion", _API_VERSION)
+    if version != _API_VERSION:
+        errors.append(str(invalid("apiVersion", version, f'must be "{_API_VERSION}"')))
     jobset = complete(schema, jobset)
     wrong = [f"{cause['field']}: {cause['message']}" for cause in problems(schema, jobset)]
     if status is not None:

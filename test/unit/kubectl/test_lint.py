@@ -82,6 +82,10 @@ SCHEMA = {
             f".memory in body should match '{quantities.PATTERN}'"
         ),
     ),
+    "a misspelt version": (
+        changed(("apiVersion",), "jobset.x-k8s.io/v1alpah2"),
+        'apiVersion: Invalid value: "jobset.x-k8s.io/v1alpah2": must be "jobset.x-k8s.io/v1alpha2"',
+    ),
     "an unknown field": (
         changed(("spec", "replicatedJobs", 0, "replica"), 3),
         'strict decoding error: unknown field "spec.replicatedJobs[0].replica"',
@@ -147,6 +151,16 @@ def test_output_for_programs_separates_errors_and_warnings(tmp_path, capsys):
     assert plugin.main(["lint", str(file), "-o", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["name"], found["errors"]) == ("test-js", [])
+
+
+def test_jobset_of_a_misspelt_group_is_refused(tmp_path, capsys):
+    """It is not skipped next to a valid one, since no cluster would know it."""
+    wrong = {**manifest(), "apiVersion": "jobset.k8s.io/v1alpha2"}
+    file = tmp_path / "two.json"
+    file.write_text(json.dumps({"kind": "List", "items": [manifest(), wrong]}))
+
+    assert plugin.main(["lint", str(file)]) == 1
+    assert 'error: apiVersion: Invalid value: "jobset.k8s.io' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_notes
 
 _MOST_GUESSES: Final = 8
 """Maximum number of findings with a guess: an object may have thousands of unknown annotations."""
+_UNREAD: Final = "nothing reads this annotation"
 _LONGEST_NAME: Final = 63
 _MIN_REPLICAS: Final = f"{PREFIX}in-place-restart-min-replicas"
 
@@ -82,11 +83,13 @@ def check_annotations(jobset: Json, old: Json | None = None) -> Findings:
     for holder in holders(jobset):
         stored = before.get((holder.level, holder.job), {})
         for name, value in holder.notes.items():
-            if not name.startswith((PREFIX, ALPHA_PREFIX)):
-                continue
             if stored.get(name) == value:
                 continue
             field = note_field(name, holder.path)
+            if not name.startswith((PREFIX, ALPHA_PREFIX)):
+                if meant := _setting_meant(name):
+                    found.warnings.append(FieldWarning(field, f"{_UNREAD}: did you mean {meant}?"))
+                continue
             several = len(found.errors) + len(found.warnings) >= _MOST_GUESSES
             if why := idle_reason(name, holder.level, guess=not several):
                 # Other projects may write annotations that this version does not know yet.
@@ -119,13 +122,23 @@ def idle_reason(name: str, level: Level, *, guess: bool = True) -> str:
         short = name.removeprefix(f"{prefix}/")[:_LONGEST_NAME]
         alike = get_close_matches(short, known, 1, 0.7) if guess else ()
         advice = f"did you mean {known[alike[0]]}?" if alike else "remove it"
-        return f"nothing reads this annotation: {advice}"
+        return f"{_UNREAD}: {advice}"
     if not row.levels:
         return "is written by programs on Jobs and pods, and has no effect here: remove it"
     if level in row.levels:
         return ""
     places = " or ".join(each.value for each in row.levels)
     return f"has no effect on a {level.value}: set it on the {places}"
+
+
+def _setting_meant(name: str) -> str:
+    """Return the setting whose name has no domain here, or another one, as the API group; or ""."""
+    domain, _, short = name.rpartition("/")
+    own = f"{PREFIX}{short}"
+    if own not in SETTINGS or not own.startswith(OWN_PREFIXES):
+        return ""
+    # Any other domain may have a meaning of its own for such a name.
+    return own if "jobset" in domain or not domain else ""
 
 
 def _unserved(name: str, mode: object) -> str:

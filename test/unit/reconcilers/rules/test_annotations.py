@@ -32,6 +32,8 @@ CASES = {
 WARNED = {
     "typing error": (f"{ALPHA_PREFIX}exclusive-topologie", f"{ALPHA_PREFIX}exclusive-topology?"),
     "new elsewhere": (f"{PREFIX}elastic-size", "nothing reads this annotation: remove it"),
+    "wrong domain": ("jobset.x-k8s.io/in-place-restart", f"did you mean {PREFIX}in-place-restart?"),
+    "no domain": ("coscheduling", f"did you mean {PREFIX}coscheduling?"),
     "report": (keys.EPOCH_ANNOTATION, "is written by programs"),
 }
 
