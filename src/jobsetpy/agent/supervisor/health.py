@@ -18,7 +18,8 @@ Decisions on commands that go wrong:
 * One that cannot be run (exit code 126 or 127, or no shell): that is a mistake in the command or
   the image and says nothing about the machine. It is logged as an error, and the worker starts.
 * Its output is read to its end and discarded but for the last line, which is reported on failure.
-* Processes that it leaves behind are killed when it ends.
+* Processes that it leaves behind in its process group are killed when it ends; others with the rest
+  of the worker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -54,8 +57,6 @@ FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 1.0
 _KEPT: Final = 2048
 """Bytes of the end of the output that are kept."""
-_MARK: Final = b"JOBSET_HEALTH_CHECK"
-"""Variable with the number of the check, by which processes that its command leaves are found."""
 _HANGS: Final = "it did not end"
 
 
@@ -111,7 +112,6 @@ class Health(Part):
         self._services = services
         self._processes = services.processes
         self._environ = environ
-        self._runs = 0
         self._rules = rules
         self._log = services.log
         self._is_parked = is_parked
@@ -189,13 +189,11 @@ class Health(Part):
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = b""
         self._usable = True
-        self._runs += 1
         try:
             os.set_blocking(writer, True)
             command = ["/bin/sh", "-c", self._rules.command]
-            environ = {**self._environ, _MARK: b"%d" % self._runs}
             self._pid = self._processes.start_aside(
-                environ, self._ended, command=command, output=writer
+                self._environ, self._ended, command=command, output=writer
             )
         except OSError as error:
             os.close(reader)
@@ -226,7 +224,8 @@ class Health(Part):
 
     def _ended(self, code: int) -> None:
         late = not self._next.runs
-        self._processes.kill_left(self._pid, b"%s=%d" % (_MARK, self._runs))
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
         self._pid = 0
         # At most what a pipe holds: a process that the command has left may write for ever.
         self._read()

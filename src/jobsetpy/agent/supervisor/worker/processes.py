@@ -33,11 +33,6 @@ EXIT_NOT_EXECUTABLE: Final = 126
 POLL_S: Final = 0.02
 """Interval in seconds between checks of a process group with processes not our children."""
 
-LEFT_SCANS: Final = 8
-LEFT_PAUSE_S: Final = 0.02
-"""Maximum number of scans for what a process has left behind, and seconds between the first two;
-each pause is twice the one before."""
-
 UNKILLABLE_AFTER_S: Final = 1.0
 """Seconds between killing everything and checking if the remaining processes can be killed at all:
 a process of another user may end by itself, since its parent has ended."""
@@ -196,34 +191,6 @@ class Processes:
         """SIGKILL a process that is aside and its descendants; ``on_exit`` is called."""
         if pid in self._aside:
             _send((-pid, *_descendants(_parents(), pid)), signal.SIGKILL)
-
-    def kill_left(self, group: int, mark: bytes) -> None:
-        """SIGKILL what a process that was aside and has just ended has left behind.
-
-        A process that is executing another program has no environment for that moment, and one may
-        be started during the scan: it is repeated until it finds neither.
-
-        Args:
-            group: its process id, which is its group's.
-            mark: ``NAME=VALUE`` in its environment, and so in that of descendants that have left
-                its group; not in that of later processes, which the scans find as well.
-        """
-        _send((-group,), signal.SIGKILL)
-        self._kill_marked(mark, LEFT_SCANS, LEFT_PAUSE_S)
-
-    def _kill_marked(self, mark: bytes, scans: int, pause: float) -> None:
-        again = False
-        for pid in _descendants(_parents()):
-            with suppress(OSError):
-                with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - start-up
-                    environ = file.read()
-                marked = mark in environ.split(b"\0")
-                again = again or marked or not environ
-                if marked:
-                    os.kill(pid, signal.SIGKILL)
-        if again and scans > 1:
-            loop = asyncio.get_running_loop()
-            loop.call_later(pause, self._kill_marked, mark, scans - 1, 2 * pause)
 
     def _spawn(
         self, environ: Mapping[bytes, bytes], command: Sequence[str], output: int | None = None
