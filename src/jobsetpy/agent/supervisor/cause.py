@@ -26,11 +26,11 @@ class Cause:
         self._act = act
         self._log = log
         self._cause: str | None = None
-        self._reported_error = self._thread_error = ""
+        self._reported_error = ""
 
     def worker_starting(self) -> None:
         """Forget the errors of the last worker; its cause stays until it is reported."""
-        self._reported_error = self._thread_error = ""
+        self._reported_error = ""
 
     def take(self) -> str | None:
         """Return the cause for the next report, and forget it; ``None`` for none."""
@@ -47,21 +47,11 @@ class Cause:
         self._log("worker fails", level="warning", exit_code=code, why=text)
         self._act(self._worker.raised())
 
-    def thread_raised(self, text: str) -> None:
-        """Remember the first error that ended a thread: the worker may fail or hang without it.
-
-        It is no failure by itself. Python programs continue without the thread, and some can.
-        """
-        if self._worker.phase is not Phase.RUNNING or self._thread_error:
-            return
-        self._thread_error = text
-        self._log("a thread of the worker has ended with an error", level="warning", why=text)
-
     def exited(self, code: int) -> None:
         """Set the cause: a process of the worker has ended."""
         # A process that was asked to stop, or hangs, has its cause already, whatever its code.
         if self._worker.phase is Phase.RUNNING:
-            self._cause = f"exit-code={code}{self._reported_error or self._suffix()}"
+            self._cause = f"exit-code={code}{self._reported_error}"
 
     def no_progress(self, seconds: float, why: str = "") -> None:
         """Set the cause: the worker is stopped because it makes no progress.
@@ -70,14 +60,9 @@ class Cause:
             seconds: time without progress.
             why: what that follows from, in a few words.
         """
-        self._cause = f"no-progress={seconds:.0f}{self._suffix(why)}"
+        text = why[:MAX_CAUSE_TEXT].strip()
+        self._cause = f"no-progress={seconds:.0f} {text}".rstrip()
 
     def log_rule(self, text: str) -> None:
         """Set the cause: a rule on the worker's output is broken, as the text says."""
         self._cause = f"{LOG_RULE} {text}"
-
-    def _suffix(self, text: str = "") -> str:
-        """Return the text of a cause without one of its own, with a space before it, or ""."""
-        thread = f"a thread had ended with {self._thread_error}" if self._thread_error else ""
-        whole = "; ".join(filter(None, (text, thread)))[:MAX_CAUSE_TEXT].strip()
-        return f" {whole}" if whole else ""

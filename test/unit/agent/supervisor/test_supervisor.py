@@ -778,37 +778,6 @@ async def test_error_of_a_program_is_in_the_cause(pod: Pod, tmp_path: Path) -> N
     assert "torn down" not in agent.out
 
 
-THREADED = """
-import os, sys, threading
-def load():
-    raise OSError(f"no data in epoch {os.environ['JOBSET_EPOCH']}")
-for _ in range(2):
-    thread = threading.Thread(target=load)
-    thread.start(); thread.join()
-print("alive", flush=True)
-if "hang" in sys.argv:
-    with open(os.environ["JOBSET_PROGRESS_FILE"], "w") as file: file.write("7")
-    threading.Event().wait()
-os._exit(3)
-"""
-
-
-@pytest.mark.parametrize(("end", "cause"), [("exit", "exit-code=3"), ("hang", "no-progress=1")])
-async def test_a_thread_that_raised_is_named_when_the_worker_fails_without_a_reason(
-    pod: Pod, tmp_path: Path, end: str, cause: str
-) -> None:
-    """A thread's error does not end a Python program, but the first one may explain what follows."""
-    program = written(tmp_path, THREADED)
-    given = {"WORKER_PRELOAD": "json", "HANG_SECONDS": "1"}
-    async with pod.run(sys.executable, str(program), end, **given) as agent:
-        await agent.started(1, "alive")
-        await pod.at(2)
-
-    assert report_of(pod)[0] == f"{cause} a thread had ended with OSError: no data in epoch 1"
-    assert agent.logs("a thread of the worker has ended with an error") == 1
-    assert agent.logs("worker fails") == 0
-
-
 async def test_program_is_killed_when_it_raises_and_does_not_end(pod: Pod, tmp_path: Path) -> None:
     """Handlers of atexit get the time of a checkpoint."""
     program = written(

@@ -2,8 +2,7 @@
 
 A process under ``preload.py`` has its own descriptor, named by ``JOBSET_REPORT_FD`` at a cold
 start, or the one on which it waited as a standby process. When its program raises, it writes
-``failed CODE TEXT`` there, and ends without the interpreter's teardown. When an error ends one of
-its threads, it writes ``thread 1 TEXT``, once, and continues as any Python program does.
+``failed CODE TEXT`` there, and ends without the interpreter's teardown.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from jobsetpy.agent.protocol.settings import is_number
 from jobsetpy.agent.supervisor.worker.processes import start_with_channel
 from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
 
@@ -25,14 +25,10 @@ class LastWords:
 
     Args:
         on_failure: called with the exit code and the reason, free of control characters.
-        on_thread_failure: called with the reason for which a thread has ended.
     """
 
-    def __init__(
-        self, on_failure: Callable[[int, str], None], on_thread_failure: Callable[[str], None]
-    ) -> None:
+    def __init__(self, on_failure: Callable[[int, str], None]) -> None:
         self._on_failure = on_failure
-        self._on_thread_failure = on_thread_failure
         self._channels: set[socket.socket] = set()
 
     def start(
@@ -75,12 +71,8 @@ class LastWords:
         for line in said.decode("utf-8", "replace").split("\n"):
             word, _, rest = line.partition(" ")
             code, _, text = rest.partition(" ")
-            if not (code.isascii() and code.isdigit() and len(code) < 4 and 0 < int(code) < 256):
-                continue
-            if word == "failed":
+            if word == "failed" and is_number(code, 1, 255):
                 self._on_failure(int(code), printable(text))
-            elif word == "thread":
-                self._on_thread_failure(printable(text))
 
     def _forget(self, channel: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(channel)

@@ -330,7 +330,6 @@ def main() -> None:
         channel = _prepare(modules, learned, program, words)
     if channel >= 0:
         os.set_inheritable(channel, False)
-        _report_threads(channel)
     if learned:
         _learned().record(learned, program)
     sys.modules["_jobset_preload"] = _LAUNCHER
@@ -373,24 +372,6 @@ def _report(channel: int, text: str) -> None:
         os.write(channel, f"{text[:300]}\n".encode("utf-8", "replace"))
     except OSError:
         pass
-
-
-def _report_threads(channel: int) -> None:
-    """Report the first error that ends a thread. The program continues, as it would without."""
-    import threading
-
-    process = os.getpid()
-    show = threading.excepthook
-    reported: list[bool] = []
-
-    def report(failure: threading.ExceptHookArgs) -> None:
-        error = failure.exc_value  # SystemExit does not come here
-        if error is not None and not reported and os.getpid() == process:
-            reported.append(True)
-            _report(channel, f"thread 1 {_failure(error)[1]}")
-        show(failure)
-
-    threading.excepthook = report
 
 
 def _end(error: BaseException, code: int) -> None:

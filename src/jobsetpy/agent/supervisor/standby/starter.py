@@ -36,7 +36,7 @@ class StandbyStarter(Starter, Part):
         self._is_parked = is_parked
         cause = services.cause
         # Only programs under the launcher report why they fail.
-        self._words = LastWords(cause.raised, cause.thread_raised) if rules.preloaded else None
+        self._words = LastWords(cause.raised) if rules.preloaded else None
         self._standbys = Standbys(
             services.processes,
             environs,
