@@ -41,7 +41,6 @@ LATER: Final = (
     *("runpy", "pkgutil", "traceback", "importlib.util", "concurrent.futures.thread"),
     *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor.supervisor", "jobsetpy.agent.install"),
     *(
-        "jobsetpy.agent.startup_group.wait",
         "jobsetpy.agent.supervisor.standby.process",
         "jobsetpy.agent.supervisor.standby.last_words",
         "jobsetpy.agent.supervisor.health",

@@ -57,13 +57,6 @@ AUTO: Final = "auto"
 """Entry in a list of modules for those that the program was seen to import."""
 
 CGROUPS: Final = "/sys/fs/cgroup"
-_V2: Final = ("memory.max", "memory.current", "memory.stat", "inactive_file")
-_V1: Final = (
-    *("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-    "total_inactive_file",
-)
-UNLIMITED: Final = 1 << 60
-"""Memory limit, in bytes, that means no limit in cgroups of version 1."""
 
 
 class StandbyRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -519,17 +512,13 @@ def release_line(variables: Mapping[str, str]) -> bytes:
 def memory(cgroups: str = CGROUPS) -> tuple[int, int]:
     """Return the container's memory limit (0 for none) and its memory that cannot be reclaimed.
 
-    Both in bytes, from its own cgroup of either version, as container runtimes show it. Limits of
-    the whole pod or of the node are not visible from here.
+    Both in bytes, from its own cgroup (version 2, as kubelets of Kubernetes 1.35 and later require
+    by default). Limits of the whole pod or of the node are not visible from here.
     """
-    for names in _V2, _V1:
-        limit, used, stat, cached = names
-        most, now = _number(f"{cgroups}/{limit}"), _number(f"{cgroups}/{used}")
-        if now:
-            fields = dict(line.split(b" ", 1) for line in _read(f"{cgroups}/{stat}").splitlines())
-            spare = int(fields.get(cached.encode(), b"0"))
-            return (most if most < UNLIMITED else 0), max(0, now - spare)
-    return 0, 0
+    used = _number(f"{cgroups}/memory.current")
+    fields = dict(line.split(b" ", 1) for line in _read(f"{cgroups}/memory.stat").splitlines())
+    cached = int(fields.get(b"inactive_file", b"0"))
+    return _number(f"{cgroups}/memory.max"), max(0, used - cached)
 
 
 def _number(path: str) -> int:

@@ -124,21 +124,12 @@ def test_standby_that_closes_its_descriptor_is_killed_when_it_does_not_end() -> 
         pytest.param(
             {"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "inactive_file 200"},
             (1000, 500),
-            id="version 2",
+            id="limit",
         ),
         pytest.param(
             {"memory.max": "max\n", "memory.current": "700\n", "memory.stat": "x 1"},
             (0, 700),
             id="no limit",
-        ),
-        pytest.param(
-            {
-                "memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "memory/memory.usage_in_bytes": "70\n",
-                "memory/memory.stat": "total_inactive_file 100",
-            },
-            (0, 0),
-            id="version 1",
         ),
         pytest.param({}, (0, 0), id="not shown"),
     ],
@@ -147,7 +138,6 @@ def test_memory_is_read_from_the_control_group(
     tmp_path: Path, files: dict[str, str], expected: tuple[int, int]
 ) -> None:
     """The container's limit, and its use without files that can be read again."""
-    (tmp_path / "memory").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
