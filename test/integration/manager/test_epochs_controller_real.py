@@ -18,7 +18,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.json_api import StoredJobSet
-from support.cluster.manager_process import own_manager
+from support.cluster.manager_process import configured, own_manager
 from support.cluster.objects import in_place_jobset
 from support.restarts.epoch_reports import report_epoch
 
@@ -96,7 +96,7 @@ async def run_group(cluster, client, namespace, tmp_path, **settings):
     spec["template"]["spec"]["containers"][0]["restartPolicyRules"] = RULES
     spec["template"]["spec"]["containers"][0]["restartPolicy"] = "Never"
     spec["podFailurePolicy"] = {"rules": [FAIL_ON_20]}
-    flags = "--in-place-restart-stalled-after", "3s"
+    flags = configured(tmp_path / "config.yaml", inPlaceRestart={"stalledAfter": "3s"})
     one = Group(client, namespace, "life")
     async with one.deleted(), own_manager(client, cluster.kubeconfig, tmp_path, *flags) as manager:
         await client.create(JobSet, namespace, body)

@@ -122,12 +122,6 @@ def _amounts(path: str, value: Any) -> dict[str, str]:
     return amounts
 
 
-def _parse_amounts(text: str) -> dict[str, str]:
-    from jobsetpy.api.quantities import parse_amounts
-
-    return parse_amounts(text)
-
-
 def _annotations(path: str, value: Any) -> dict[str, Any]:
     """Decode annotations of JobSets by name, with or without their usual prefix."""
     from jobsetpy.api.annotations import PREFIX
@@ -162,9 +156,7 @@ PATH: Final = Kind(TEXT.decode, convert=lambda text: Path(text) if text else Non
 DELAY: Final = Kind(_duration, {"type": argument(parse_duration), "metavar": "DURATION"})
 """A duration that may be 0."""
 DURATION: Final = DELAY.with_flag(type=argument(_positive_duration))
-AMOUNTS: Final = Kind(
-    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": argument(_parse_amounts)}
-)
+AMOUNTS: Final = Kind(_amounts)
 """Amounts by resource."""
 ANNOTATIONS: Final = Kind(_annotations)
 """Annotations of JobSets, and those that the manager enforces."""

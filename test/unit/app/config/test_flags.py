@@ -30,7 +30,6 @@ HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
         ("--leader-elect=false", "leaderElection: {leaderElect: true}", "leaderElection.leaderElect", True, True, False),
         ("--kube-api-qps=0", "clientConnection: {qps: 7}", "clientConnection.qps", 500.0, 7.0, 0.0),
         ("-kube-api-burst=9", "clientConnection: {burst: 7}", "clientConnection.burst", 500, 7, 9),
-        ("--in-place-restart-stalled-after=1m30s", "inPlaceRestart: {stalledAfter: 2m}", "inPlaceRestart.stalledAfter", 60.0, 120.0, 90.0),
     ],
 )  # fmt: skip
 def test_only_a_given_flag_overrides_the_file(read, flag, text, path, default, in_file, by_flag):
@@ -50,8 +49,7 @@ def test_only_a_given_flag_overrides_the_file(read, flag, text, path, default, i
     [
         "--coscheduling-backend=volcano",
         "--coscheduling-scheduler-name=No_Name",
-        "--in-place-restart-stalled-after=0s",
-        "--in-place-restart-stalled-after=soon",
+        "--webhook-shutdown-delay=soon",
     ],
 )
 def test_the_parser_refuses_invalid_values(parse, flag, capsys):
