@@ -281,14 +281,13 @@ class JobSetHandlers:
 class PodHandlers:
     """Placement of the pods of JobSets, from the manager's caches.
 
-    If a cache is behind, a follower waits: for its release if a scheduling gate may hold it, else
-    for the Job controller's next attempt.
+    If a cache is behind, a follower waits for its release, or for the Job controller's next attempt
+    if no scheduling gate may hold it.
 
     Args:
         pods: store of pods with the index :data:`LEADERS`.
         nodes: all nodes.
-        jobs: child Jobs; ``None`` to reject followers, instead of holding them, until their leader
-            has a node.
+        jobs: child Jobs.
         settings: settings of the webhooks; defaults if ``None``.
     """
 
@@ -298,7 +297,7 @@ class PodHandlers:
         *,
         pods: Store[ChildPod],
         nodes: Store[LabelledNode],
-        jobs: Store[Job] | None = None,
+        jobs: Store[Job],
     ) -> None:
         self._settings = settings = settings or WebhookSettings()
         self._asked = settings.marks if settings.features.coscheduling else SchedulerFields()
@@ -317,11 +316,8 @@ class PodHandlers:
             request.object,
             self._leaders(request.namespace),
             self._node_labels,
-            gate=self._jobs is not None,
-            over=self._over(request.namespace),
+            self._over(request.namespace),
         )
-        if mutation.missing_node:
-            return _node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
         barrier = add_barrier(
@@ -339,9 +335,7 @@ class PodHandlers:
         problem = member_problem(request.object) if self._marks.coscheduled else None
         if problem is not None:
             return review.forbidden(str(problem))
-        refusal = pod_placement.refusal(
-            request.object, self._leaders(request.namespace), gate=self._jobs is not None
-        )
+        refusal = pod_placement.refusal(request.object, self._leaders(request.namespace))
         return review.forbidden(refusal) if refusal else ALLOWED
 
     @property
@@ -352,10 +346,7 @@ class PodHandlers:
         return lambda base: self._pods.by_index(LEADERS, f"{namespace}/{base}")
 
     def _over(self, namespace: str) -> pod_placement.LeaderOver:
-        jobs = self._jobs
-        if jobs is None:
-            return pod_placement.never_over
-        return lambda name, uid: first_index_is_over(jobs, ObjectKey(namespace, name), uid)
+        return lambda name, uid: first_index_is_over(self._jobs, ObjectKey(namespace, name), uid)
 
 
 def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
@@ -373,12 +364,6 @@ def invalid_jobset(jobset: Json, problems: Sequence[FieldError]) -> Answer:
     found = with_sources(jobset, problems)
     causes = [cause(each.cause, each.message, each.field) for each in found]
     return review.invalid(JobSet.RESOURCE, text(child(jobset, "metadata"), "name"), causes)
-
-
-def _node_not_found(name: str) -> Answer:
-    """Return the 404 that the API server gives for a missing node."""
-    details = {"kind": "nodes", "name": name}
-    return review.failure(404, "NotFound", f'nodes "{name}" not found', details=details)
 
 
 def _mutated_change(request: ReviewRequest) -> Answer:

@@ -23,8 +23,6 @@ class WebhookSettings(WebhookServerSettings):
 
     Args:
         features: enabled feature gates.
-        gate_followers: hold a pod with exclusive placement whose leader has no node yet by a
-            scheduling gate; otherwise it is rejected, and the Job controller retries.
         agent_image: image of the in-place restart agent, for JobSets that request its injection; ""
             rejects them.
         barrier: images in which pods of a startup group wait (KEP-498).
@@ -41,7 +39,6 @@ class WebhookSettings(WebhookServerSettings):
     mutating_configuration: str = "jobset-mutating-webhook-configuration"
     validating_configuration: str = "jobset-validating-webhook-configuration"
     features: Features = attrs.field(factory=Features)
-    gate_followers: bool = True
     agent_image: str = ""
     barrier: GroupBarrier = attrs.field(factory=GroupBarrier)
     defaults: ClusterDefaults = attrs.field(factory=ClusterDefaults)

@@ -40,7 +40,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
             settings,
             pods=pods.store,
             nodes=nodes.store,
-            jobs=jobs.store if settings.gate_followers else None,
+            jobs=jobs.store,
         ),
     )
     certificates = certificate_manager(manager.replica_client, settings, manager.clock)

@@ -15,9 +15,9 @@ from jobsetpy.testing import json_patch
 @pytest.fixture
 def handlers(stores):
     """Handlers with empty caches and a barrier."""
-    pods, nodes, _ = stores
+    pods, nodes, jobs = stores
     settings = WebhookSettings(barrier=GroupBarrier(shell_image="s"))
-    return PodHandlers(settings, pods=pods.store, nodes=nodes.store)
+    return PodHandlers(settings, pods=pods.store, nodes=nodes.store, jobs=jobs.store)
 
 
 def pod(**annotations):

@@ -10,6 +10,7 @@ from hack.generate.kustomize import render
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import StoreWriter
@@ -34,6 +35,7 @@ def handlers_of(marks, **more):
         settings,
         pods=StoreWriter(ChildPod, indexes=[handlers.LEADERS]).store,
         nodes=StoreWriter(LabelledNode).store,
+        jobs=StoreWriter(Job).store,
     )
 
 

@@ -2,9 +2,8 @@
 
 The first pod of a Job, its *leader*, gets affinity terms that allow at most one Job of its priority
 per domain; the others, *followers*, are sent to the domain to which the leader was scheduled. A
-follower that is created earlier is held by a scheduling gate, which ``plan`` removes; without
-gates it is rejected, and the Job controller retries. Only leaders make the scheduler compare all
-pods.
+follower that is created earlier is held by a scheduling gate, which ``plan`` removes. Only leaders
+make the scheduler compare all pods.
 
 The functions are pure: cluster state is passed in as functions.
 """
@@ -41,11 +40,6 @@ LeaderOver = Callable[[str, str], bool]
 """Return whether index 0 of a Job, by name and UID, has ended, so that no leader will come."""
 
 
-def never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of LeaderOver
-    """Return False: a leader may still come."""
-    return False
-
-
 @attrs.frozen
 class Mutation:
     """Changes to a new pod, or its rejection.
@@ -53,12 +47,10 @@ class Mutation:
     Args:
         patch: JSON patch; empty for no change.
         denied: if not "", the pod is rejected with this message.
-        missing_node: if not "", the pod is rejected because this node of the leader does not exist.
     """
 
     patch: Patch = attrs.field(factory=list)
     denied: str = ""
-    missing_node: str = ""
 
 
 def base_name(pod_name: str) -> str:
@@ -75,19 +67,12 @@ def is_leader(pod: Json) -> bool:
     return _annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION) == LEADER_INDEX
 
 
-def mutate(
-    pod: Json,
-    leaders: LeaderLookup,
-    nodes: NodeLabels,
-    *,
-    gate: bool = False,
-    over: LeaderOver = never_over,
-) -> Mutation:
+def mutate(pod: Json, leaders: LeaderLookup, nodes: NodeLabels, over: LeaderOver) -> Mutation:
     """Return the placement of a new pod, as far as it is known.
 
     A follower whose leader is not found or not scheduled is held by a scheduling gate. One that
-    could never be released (see :func:`_can_be_released`), and any follower if gates are off, stays
-    unchanged: :func:`refusal` rejects it, and the Job controller retries later.
+    could never be released (see :func:`_can_be_released`) stays unchanged: :func:`refusal` rejects
+    it, and the Job controller retries later.
 
     If no leader will come, a follower gets the leader's terms: the scheduler places it with the
     other pods of its Job, or in a free domain if there are none.
@@ -96,7 +81,6 @@ def mutate(
         pod: pod to be created.
         leaders: lookup of leaders.
         nodes: lookup of node labels.
-        gate: hold followers by a scheduling gate.
         over: predicate for Jobs whose leader has ended.
 
     Guarantees: existing terms, selectors and gates are kept; the patch applies to ``pod``
@@ -111,27 +95,16 @@ def mutate(
         return Mutation(patch)
     if is_leader(pod):
         return Mutation(patch + _exclusive_terms(pod, topology, priority))
-    gate = gate and _can_be_released(pod)
+    can_wait = _can_be_released(pod)
     try:
         node = find_leader(pod, leaders).spec.node_name
     except LeaderNotFoundError:
-        if gate and over(*_controller(pod)):
+        if can_wait and over(*_controller(pod)):
             return Mutation(patch + _exclusive_terms(pod, topology, priority))
         node = ""
-    return _sent_to(node, pod, topology, nodes, patch, gate=gate)
-
-
-def _sent_to(
-    node: str, pod: Json, topology: str, nodes: NodeLabels, patch: Patch, *, gate: bool
-) -> Mutation:
-    """Return the placement of a follower whose leader is on a node; "" if that is not known."""
     labels = nodes(node) if node else None
-    if labels is None and gate:
-        return Mutation(patch + _hold(pod))
-    if not node:
-        return Mutation(patch)
     if labels is None:
-        return Mutation(missing_node=node)
+        return Mutation(patch + _hold(pod) if can_wait else patch)
     if topology not in labels:
         # Denied, not held: users rarely inspect a waiting pod, but see events of failed creations.
         return Mutation(denied=f"node {node} does not have the topology label {topology!r}")
@@ -139,13 +112,12 @@ def _sent_to(
     return Mutation([*patch, *_into_map(pod, ("spec", "nodeSelector"), selector)])
 
 
-def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
+def refusal(pod: Json, leaders: LeaderLookup) -> str:
     """Return why a new pod must not be created now; "" if it may.
 
     Args:
         pod: pod after :func:`mutate`.
         leaders: lookup of leaders.
-        gate: a follower without a place may be held by a scheduling gate.
     """
     annotations = _annotations(pod)
     topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -156,7 +128,7 @@ def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
         or is_leader(pod)
     ):
         return ""
-    if gate and _can_be_released(pod) and (is_held(pod) or _places_itself(pod, topology)):
+    if _can_be_released(pod) and (is_held(pod) or _places_itself(pod, topology)):
         return ""
     selector = child(pod, "spec").get("nodeSelector")
     if not isinstance(selector, Mapping):

@@ -9,9 +9,9 @@ from jobsetpy.reconcilers.placement.admission import (
     base_name,
     find_leader,
     leader_name,
-    mutate,
     refusal,
 )
+from jobsetpy.reconcilers.placement.admission import mutate as placed
 from support.jobsets import decoded
 
 ZONE = "topology.kubernetes.io/zone"
@@ -60,6 +60,11 @@ def among(*places: ChildPod):
 def nodes(name: str):
     """Return the labels of a node, ``None`` if it is unknown."""
     return {"n1": {ZONE: "a"}, "bare": {}}.get(name)
+
+
+def mutate(new, leaders, lookup, over=lambda _name, _uid: False):
+    """Return the placement of a pod; by default a leader may still come."""
+    return placed(new, leaders, lookup, over)
 
 
 @pytest.mark.parametrize(
@@ -121,27 +126,10 @@ def test_follower_gets_the_domain_of_its_leader(selector, path, value):
     assert mutate(pod(**spec), among(LEADER), nodes).patch == [operation]
 
 
-@pytest.mark.parametrize("places", [(), (WAITING,), (LEADER, LEADER)])
-def test_follower_without_a_bound_leader_is_refused(places):
-    """Mutation adds only its priority label."""
-    new = pod(priority=5)
-    mutation = mutate(new, among(*places), nodes)
-    assert [operation["path"] for operation in mutation.patch] == [LABEL_PATH]
-    assert (mutation.denied, mutation.missing_node) == ("", "")
-    assert refusal(new, among(*places)) == "follower pod node selector not set"
-
-
-def test_leader_on_an_unknown_or_unlabelled_node_ends_the_request():
-    """An unknown node is read first; a node without the label denies the pod."""
-    gone = place(node="gone", controller_uid="u1")
-    assert mutate(pod(), among(gone), nodes).missing_node == "gone"
-    bare = place(node="bare", controller_uid="u1")
-    assert ZONE in mutate(pod(), among(bare), nodes).denied
-
-
 @pytest.mark.parametrize(
     ("new", "places", "words"),
     [
+        (pod(), (), "follower pod node selector not set"),
         (pod(nodeSelector={}), (LEADER,), ZONE),
         (pod(nodeSelector={ZONE: "a"}), (), "expected 1 leader pod (js-rj-0-0), but got 0"),
         (pod(nodeSelector={ZONE: "a"}), (WAITING,), "expected, transient"),
@@ -216,19 +204,19 @@ OWN = {"name": "users"}
 )
 def test_follower_is_held_until_its_leader_is_bound(places, spec, operation):
     """Also if there are two leaders or the node is unknown; users' gates stay."""
-    mutation = mutate(pod(**spec), among(*places), nodes, gate=True)
+    mutation = mutate(pod(**spec), among(*places), nodes)
     assert list(mutation.patch) == ([] if operation is None else [operation])
-    assert (mutation.denied, mutation.missing_node) == ("", "")
+    assert mutation.denied == ""
     held = pod(schedulingGates=[OWN, GATE])
-    assert refusal(held, among(*places), gate=True) == ""
+    assert refusal(held, among(*places)) == ""
 
 
 def test_gates_do_not_change_followers_of_a_bound_leader():
     """They get its domain, and a node without the label still denies them."""
-    (operation,) = mutate(pod(), among(LEADER), nodes, gate=True).patch
+    (operation,) = mutate(pod(), among(LEADER), nodes).patch
     assert operation["path"] == "/spec/nodeSelector"
     bare = place(node="bare", controller_uid="u1")
-    assert ZONE in mutate(pod(), among(bare), nodes, gate=True).denied
+    assert ZONE in mutate(pod(), among(bare), nodes).denied
 
 
 @pytest.mark.parametrize(
@@ -241,18 +229,16 @@ def test_gates_do_not_change_followers_of_a_bound_leader():
     ],
 )
 def test_pod_that_could_never_be_released_is_not_held(new, words):
-    """Pods of NonIndexed Jobs, without an owner, or with a node are refused as without gates."""
-    assert mutate(new, among(), nodes, gate=True).patch == []
+    """Pods of NonIndexed Jobs, without an owner, or with a node are refused."""
+    assert mutate(new, among(), nodes).patch == []
     spec = {**new["spec"], "schedulingGates": [GATE]}
-    assert words in refusal({**new, "spec": spec}, among(), gate=True)
+    assert words in refusal({**new, "spec": spec}, among())
 
 
 @pytest.mark.parametrize("spec", [{}, {"schedulingGates": [OWN]}])
 def test_follower_is_refused_without_our_gate(spec):
-    """Also with the gate if gates are disabled."""
-    assert refusal(pod(**spec), among(), gate=True) == "follower pod node selector not set"
-    held = pod(schedulingGates=[GATE])
-    assert refusal(held, among()) == "follower pod node selector not set"
+    """Nothing would wait for its leader."""
+    assert refusal(pod(**spec), among()) == "follower pod node selector not set"
 
 
 def test_follower_gets_the_terms_of_a_leader_when_its_leader_has_ended():
@@ -266,19 +252,19 @@ def test_follower_gets_the_terms_of_a_leader_when_its_leader_has_ended():
     new = pod(priority=7)
     new["metadata"]["ownerReferences"][0]["name"] = "js-rj-0"
     ended = place(node="n1", phase="Succeeded", controller_uid="u1")
-    label, terms = mutate(new, among(ended), nodes, gate=True, over=over).patch
+    label, terms = mutate(new, among(ended), nodes, over=over).patch
     assert calls == [("js-rj-0", "u1")]
     assert (label["path"], terms["path"]) == (LABEL_PATH, "/spec/affinity")
     leader_terms = mutate(pod("0", priority=7), among(), nodes).patch[1]
     assert terms == leader_terms
     new["metadata"]["labels"][keys.PRIORITY_LABEL] = "7"
     new["spec"]["affinity"] = terms["value"]
-    assert refusal(new, among(ended), gate=True) == ""
+    assert refusal(new, among(ended)) == ""
     new["metadata"]["labels"][keys.PRIORITY_LABEL] = "8"  # the terms have another priority
-    assert refusal(new, among(ended), gate=True) == "follower pod node selector not set"
+    assert refusal(new, among(ended)) == "follower pod node selector not set"
 
 
 def test_live_leader_wins_over_the_status_of_its_job():
     """The status may say that the leader's index is complete."""
-    (operation,) = mutate(pod(), among(LEADER), nodes, gate=True, over=lambda *_: True).patch
+    (operation,) = mutate(pod(), among(LEADER), nodes, over=lambda *_: True).patch
     assert operation["path"] == "/spec/nodeSelector"
