@@ -15,9 +15,6 @@ from jobsetpy.coscheduler import Coscheduler, CoschedulerSettings
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler.engine.engine import ENDING
 from jobsetpy.coscheduler.engine.report import (
-    DISAGREE_REASON,
-    INCOMPLETE_REASON,
-    MINIMUM_REASON,
     SCHEDULED_REASON,
     TIMED_OUT_REASON,
 )
@@ -27,7 +24,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from jobsetpy.coscheduler.metrics import REGISTRY
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
-from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
+from jobsetpy.testing import RecordingClient, VirtualClock, World
 from support.coscheduling.scheduler_kit import member_pod
 
 pytestmark = pytest.mark.looptime
@@ -206,31 +203,6 @@ async def test_decisions_about_a_gang_are_reported():
         ("group begun", "default/g", None),
         ("group released", "default/g", None),
     ]
-
-
-async def test_invalid_gangs_are_reported():
-    """Gangs with too few pods are reported after a while, different members at their first bind."""
-    world = new_world()
-    make_group(world, "few", 3, members=2)
-    make_group(world, "odd", 2, members=1)
-    no_minimum = make_pod("none-0").labels({keys.POD_GROUP_NAME: "none"}).phase("Pending")
-    world.create("pods", no_minimum.build())
-    world.create("pods", member_pod("odd-1", 1, priority=7))
-    replica = Replica(world, "a")
-    async with replica.leading() as (tasks, _):
-        tasks.start(replica.bind(world, "odd-0"), name="bind")
-        await asyncio.sleep(25)
-        assert events(world) == {
-            (DISAGREE_REASON, "Pod", "odd-0"): 2,
-            (MINIMUM_REASON, "Pod", "none-0"): 1,
-        }
-        await asyncio.sleep(100)
-    assert events(world) == {
-        (DISAGREE_REASON, "Pod", "odd-0"): 2,
-        (INCOMPLETE_REASON, "Pod", "few-0"): 1,
-        (TIMED_OUT_REASON, "Pod", "odd-0"): 1,
-        (MINIMUM_REASON, "Pod", "none-0"): 1,
-    }
 
 
 @pytest.mark.parametrize(

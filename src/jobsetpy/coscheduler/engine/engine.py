@@ -35,7 +35,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Limits, Refu
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
-from jobsetpy.reconcilers.coscheduling.requests import positive
 
 ENDING: Final = "this coscheduler is ending: ask again"
 _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
@@ -148,9 +147,6 @@ class Engine:
             # A pod on a deleted node does not run, although its status says so for a while.
             seen = attrs.evolve(seen, ended=node not in self.nodes)
         self._execute(self.gang_scheduler.seen(seen, self._now()))
-        gang = self.gang_scheduler.gang(seen.group)
-        if gang is not None and not seen.ended and positive(pod.metadata.labels.minimum) is None:
-            self._report.minimum(gang, pod.metadata.labels.minimum)
         if not seen.ended and found_no_node(pod):
             self._execute(self.gang_scheduler.unschedulable(pod.metadata.uid, self._now()))
 
@@ -287,8 +283,9 @@ class Engine:
         return pod if pod.metadata.uid == named.uid else "another pod has its name now"
 
     def count(self) -> None:
-        """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
-        self._report.counts(self.gang_scheduler.counts())
+        """Set the metrics of the numbers of gangs and pods."""
+        counts = self.gang_scheduler.counts()
+        metrics.counts(counts.groups, counts.pods)
 
     # -- execution ----------------------------------------------------------------------------
 

@@ -14,30 +14,18 @@ import attrs
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock
-from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ObjectMeta
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler.engine.pods import GroupPod, attempt_of
 from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts
-from jobsetpy.coscheduler.gang_scheduler.timers import Timers
+from jobsetpy.coscheduler.gang_scheduler.state import Cause
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 SCHEDULED_REASON: Final = "PodGroupScheduled"
 REJECTED_REASON: Final = "PodGroupRejected"
 TIMED_OUT_REASON: Final = "PodGroupTimedOut"
-INCOMPLETE_REASON: Final = "PodGroupIncomplete"
-DISAGREE_REASON: Final = "PodGroupPodsDisagree"
-TOO_LARGE_REASON: Final = "PodGroupTooLarge"
-MINIMUM_REASON: Final = "PodGroupMinimumInvalid"
-
-INCOMPLETE_S: Final = 30.0
-"""Time in seconds after which an incomplete gang is reported."""
-
-_AT_ONCE: Final = 100
-"""Maximum number of gangs reported per count; the others follow later."""
 
 _ACTION: Final = "Coscheduling"
 
@@ -51,7 +39,6 @@ class _Course:
     binding: int = 0
     refused: int = 0
     shown: str = ""
-    minimum_reported: bool = False
 
 
 class Reporter(Observer):
@@ -69,7 +56,6 @@ class Reporter(Observer):
         self._clock = clock
         self._pods = pods
         self._events = events
-        self._waiting: Timers[TrackedGang] = Timers()
         self._courses: defaultdict[PodGroupKey, _Course] = defaultdict(_Course)
         self._log = get_logger("coscheduler")
 
@@ -79,9 +65,6 @@ class Reporter(Observer):
         if course.begun_at is None:
             course.begun_at = self._clock.monotonic()
         self._log.info("group begun", **_about(gang))
-        for each in gang.disagreements():
-            message = f"pods of the group {gang.key.name} have {each}"
-            self._notify(gang, "Warning", DISAGREE_REASON, message)
 
     def released(self, gang: TrackedGang, pods: int) -> None:
         """Handle ``Observer.released``."""
@@ -120,48 +103,9 @@ class Reporter(Observer):
         message = f"no pod of the group {gang.key.name} is bound for now: {why}"
         self._notify(gang, "Warning", reason, message)
 
-    def too_large(self, gang: TrackedGang, held: int) -> None:
-        """Handle ``Observer.too_large``."""
-        self._log.warning("group too large", **_about(gang), held_at_most=held)
-        message = (
-            f"the group {gang.key.name} never starts: it needs {gang.info().min_available} nodes "
-            f"held at a time, and no more than {held} can be (50,000, or what the limit on open "
-            "files allows)"
-        )
-        self._notify(gang, "Warning", TOO_LARGE_REASON, message)
-
-    def staged(self, gang: TrackedGang, stage: str) -> None:
-        """Handle ``Observer.staged``."""
-        waits = stage == "incomplete"
-        self._waiting.set(gang, self._clock.monotonic() + INCOMPLETE_S if waits else None)
-        if not stage:
-            self._courses.pop(gang.key, None)
-
-    def counts(self, counts: Counts) -> None:
-        """Set the gauges; report gangs that stay incomplete, once each."""
-        metrics.counts(counts.groups, counts.pods)
-        now = self._clock.monotonic()
-        for _ in range(_AT_ONCE):
-            gang = self._waiting.pop(now)
-            if gang is None:
-                return
-            name, have, minimum = gang.key.name, gang.size, gang.info().min_available
-            message = f"the group {name} has {have} pods and waits for {minimum}"
-            if blocked := have - gang.placeable:
-                message += f"; {blocked} of them have scheduling gates"
-            self._notify(gang, "Warning", INCOMPLETE_REASON, message)
-
-    def minimum(self, gang: TrackedGang, given: str) -> None:
-        """Report once for a gang that a pod's label has no valid minimum."""
-        course = self._courses[gang.key]
-        if not course.minimum_reported:
-            course.minimum_reported = True
-            message = (
-                f"label {keys.POD_GROUP_MIN_AVAILABLE} of pods of the group {gang.key.name} is "
-                f"{given!r}, not a number from 1 to {keys.INT32_MAX}: it counts as 1, so each of "
-                "them is scheduled by itself"
-            )
-            self._notify(gang, "Warning", MINIMUM_REASON, message)
+    def gone(self, gang: TrackedGang) -> None:
+        """Handle ``Observer.gone``."""
+        self._courses.pop(gang.key, None)
 
     def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
         """Record the result of a bind; ``key`` is ``None`` for a pod without a gang."""

@@ -8,9 +8,10 @@ fits is bound at its turn at the latest. Gangs that make progress need no turn.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
-from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.state import Cause, Limits
 from jobsetpy.reconcilers.coscheduling.plugin import QueueKey
 
@@ -32,8 +33,8 @@ class Contention:
     def __init__(self, limits: Limits, holding: Holding) -> None:
         self._limits = limits
         self._holding = holding
-        self._struggling: Ranking[TrackedGang] = Ranking()
-        self._in_the_way: Ranking[TrackedGang] = Ranking()
+        self._struggling: set[TrackedGang] = set()
+        self._in_the_way: dict[TrackedGang, None] = {}
         self._turn: TrackedGang | None = None
         self._until = 0.0
         self._last: QueueKey | None = None
@@ -50,15 +51,18 @@ class Contention:
         if gang.complete or not struggles:
             self.forget(gang)
             return
-        self._struggling.put(gang, gang.queue_key)
-        self._in_the_way.put(gang, gang.queue_key if gang.waiting else None)
+        self._struggling.add(gang)
+        if gang.waiting:
+            self._in_the_way[gang] = None
+        else:
+            self._in_the_way.pop(gang, None)
         if self._turn is None or (gang.waiting and gang is not self._turn):
             self.is_new = True
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang that does not lack capacity, or has no pods."""
-        self._struggling.drop(gang)
-        self._in_the_way.drop(gang)
+        self._struggling.discard(gang)
+        self._in_the_way.pop(gang, None)
         if self._turn is gang:
             self._turn = None
             self.is_new = len(self._struggling) > 0
@@ -78,7 +82,7 @@ class Contention:
                 self._holding.reject(gang, Cause.YIELDED, why, now)
 
     def _give_turn(self, now: float) -> None:
-        first, *others = self._struggling or (None,)
+        first, *others = sorted(self._struggling, key=attrgetter("queue_key")) or (None,)
         self._turn = first
         if not self._first_is_next and others:
             last = self._last

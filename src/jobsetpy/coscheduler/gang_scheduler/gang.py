@@ -32,26 +32,20 @@ class Held:
 
     Args:
         begun: its first bind was reported.
-        gathering: binds are held although pods are missing, until ``gathers_until``.
-        gathers_until: time until which new pods have to appear.
         releasing: its held binds are being executed.
         refusing: reason for which its held binds are being refused; "" if they are not.
         failures: number of refusals since it was complete.
         not_before: end of the back-off.
-        too_large: it was reported that the gang can never start.
         preempted: pods were deleted for it since it was refused.
         preempted_in_vain: number of refusals after that.
         preempts_from: time until which no pods are deleted for it.
     """
 
     begun: bool = False
-    gathering: bool = False
-    gathers_until: float = 0.0
     releasing: bool = False
     refusing: str = ""
     failures: int = 0
     not_before: float = 0.0
-    too_large: bool = False
     preempted: bool = False
     preempted_in_vain: int = 0
     preempts_from: float = 0.0
@@ -112,17 +106,6 @@ class TrackedGang:
         if not self.kinds[kind]:
             del self.kinds[kind]
             self._info = None
-
-    def disagreements(self) -> list[str]:
-        """Return the differences between its pods that should be equal, for users."""
-        open_ = [kind for kind in self.kinds if not kind.bound] or list(self.kinds)
-        minima = sorted({kind.min_available for kind in open_})
-        priorities = sorted({kind.priority for kind in self.kinds})
-        return [
-            f"different {what} ({', '.join(map(str, values))}), of which the greatest counts"
-            for what, values in (("minima", minima), ("priorities", priorities))
-            if len(values) > 1
-        ]
 
     @property
     def members(self) -> Iterator[TrackedPod]:
@@ -200,8 +183,5 @@ class Observer:
     def rejected(self, gang: TrackedGang, cause: Cause, why: str, pods: int) -> None:
         """It cannot be complete now: this number of held binds is refused."""
 
-    def too_large(self, gang: TrackedGang, held: int) -> None:
-        """It needs more held binds than are possible and never starts."""
-
-    def staged(self, gang: TrackedGang, stage: str) -> None:
-        """Its stage has changed, see :class:`Counts`; "" if its last pod is gone."""
+    def gone(self, gang: TrackedGang) -> None:
+        """Its last pod is gone."""

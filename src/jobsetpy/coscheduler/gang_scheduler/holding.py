@@ -15,7 +15,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Refuse,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
-from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 from jobsetpy.reconcilers.coscheduling import plugin
 
 _PORTION: Final = 500
@@ -43,8 +42,7 @@ class Holding:
         self._observer = observer
         self._out = out
         self._tickets: dict[int, TrackedPod] = {}
-        self._deadlines: Timers[TrackedGang] = Timers()
-        self._gathering: Timers[TrackedGang] = Timers()
+        self._deadlines: dict[TrackedGang, float] = {}
         self._unfinished: dict[TrackedGang, None] = {}
 
     @property
@@ -53,13 +51,9 @@ class Holding:
         return bool(self._unfinished)
 
     def exceeds_limit(self, gang: TrackedGang) -> bool:
-        """Return whether a gang needs more held binds than are possible; it is reported once."""
+        """Return whether a gang needs more held binds than are possible: it never starts."""
         most = self._limits.held
-        exceeds = 0 < most < gang.info().min_available - gang.running and not gang.complete
-        if exceeds and not gang.held.too_large:
-            self._observer.too_large(gang, most)
-        gang.held.too_large = exceeds
-        return exceeds
+        return 0 < most < gang.info().min_available - gang.running and not gang.complete
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -78,7 +72,7 @@ class Holding:
             timeout_s = plugin.permit_timeout(
                 info, shortest_s=limits.permit_s, per_pod_s=limits.permit_per_pod_s
             )
-            self._deadlines.set(gang, now + timeout_s)
+            self._deadlines[gang] = now + timeout_s
 
     def cancelled(self, ticket: int) -> None:
         """Handle the loss of a bind request's client."""
@@ -94,15 +88,11 @@ class Holding:
 
     # -- gangs --------------------------------------------------------------------------------
 
-    def pod_added(self, gang: TrackedGang, now: float) -> None:
-        """Handle a new pod: more of them may follow."""
-        gang.held.gathers_until = now + self._limits.gather_s
-        if gang.held.gathering:
-            self._gathering.set(gang, gang.held.gathers_until)
-
-    def pod_removed(self, gang: TrackedGang) -> None:
-        """Handle the end of a pod: its gang shrinks, so its binds are not held for more pods."""
-        gang.held.gathering = False
+    def pod_removed(self, gang: TrackedGang, now: float) -> None:
+        """Handle the end of a pod: binds of a gang that shrinks are not held for more pods."""
+        if gang.waiting and not gang.is_large and not gang.complete:
+            why = f"{gang.key} has {gang.placeable} of {gang.info().min_available} pods"
+            self.reject(gang, Cause.TOO_SMALL, why, now)
 
     def end_backoff(self, gang: TrackedGang, now: float) -> None:
         """End the back-off of a gang now."""
@@ -111,19 +101,6 @@ class Holding:
     def preempts(self, gang: TrackedGang) -> None:
         """Note that pods are deleted for a gang."""
         gang.held.preempted = True
-
-    def large_soon(self, gang: TrackedGang, now: float) -> bool:
-        """Return whether a gang has enough pods, or may have once new pods are seen.
-
-        That holds as long as new ones appear. A gang that was refused before has had that time.
-        """
-        if gang.is_large:
-            return True
-        held = gang.held
-        held.gathering = held.gathers_until > now and not held.failures
-        if held.gathering:
-            self._gathering.set(gang, held.gathers_until)
-        return held.gathering
 
     def reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
         """Refuse held binds; retries are refused for a while, longer each time."""
@@ -143,7 +120,7 @@ class Holding:
         gang.held.failures = min(gang.held.failures + 1, 30)
         if gang.held.preempted:
             self._end_preemption(gang, now)
-        self._deadlines.drop(gang)
+        self._deadlines.pop(gang, None)
         self._table.touch(gang)
 
     def _end_preemption(self, gang: TrackedGang, now: float) -> None:
@@ -166,30 +143,20 @@ class Holding:
             held.preempted, held.preempted_in_vain, held.preempts_from = False, 0, 0.0
         # A pod that comes later starts another attempt, with the whole time.
         if not gang.waiting or complete:
-            self._deadlines.drop(gang)
+            self._deadlines.pop(gang, None)
 
     def _review_held(self, gang: TrackedGang) -> None:
         """Release or refuse held binds."""
-        info, large = gang.info(), gang.is_large
-        gang.held.gathering = gang.held.gathering and not large
-        if not gang.held.gathering or not gang.waiting:
-            self._gathering.drop(gang)
         # The last answer was given: whatever was done to the gang's binds is over.
         if not gang.waiting:
             gang.held.releasing, gang.held.refusing = False, ""
             self._unfinished.pop(gang, None)
-        elif gang.held.releasing or gang.running + gang.waiting >= info.min_available:
+        elif gang.held.releasing or gang.running + gang.waiting >= gang.info().min_available:
             self._release(gang)  # the minimum was lowered, or a bind was seen
-        elif not gang.held.refusing and not large and not gang.held.gathering:
-            why = f"{gang.key} has {gang.placeable} of {info.min_available} pods"
-            self._observer.rejected(gang, Cause.TOO_SMALL, why, gang.waiting)
-            gang.held.refusing = why
-            self._refuse_some(gang)
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang without pods."""
-        for timers in (self._deadlines, self._gathering):
-            timers.drop(gang)
+        self._deadlines.pop(gang, None)
         self._unfinished.pop(gang, None)
 
     # -- time ---------------------------------------------------------------------------------
@@ -205,21 +172,15 @@ class Holding:
             if len(self._out) >= _REFUSED:
                 return
 
-    def end_gathering(self, now: float) -> None:
-        """Handle gangs that have waited long enough for further pods."""
-        for gang in self._gathering.pop_due(now):
-            gang.held.gathering = False
-            self._table.touch(gang)
-
-    def pop_late(self, now: float) -> list[TrackedGang]:
+    def late(self, now: float) -> list[TrackedGang]:
         """Return gangs that are not complete in time."""
-        return list(self._deadlines.pop_due(now))
+        return [gang for gang, at in self._deadlines.items() if at <= now]
 
     def next_wake(self, now: float) -> float | None:
         """Return the time of the next timer; ``None`` without any."""
         if self._unfinished:
             return now
-        return earliest(self._deadlines.next_at(), self._gathering.next_at())
+        return min(self._deadlines.values(), default=None)
 
     # -- batches ------------------------------------------------------------------------------
 

@@ -8,15 +8,15 @@ are lists of actions. The process around it holds the requests, writes to the AP
   their time is over. Then all are refused, and the scheduler gives up their reservations.
 * **Gangs that lack capacity take turns**: a pod that finds no node costs no other gang anything
   that makes progress.
-* **Pods that are created first wait for the others**: their binds are held while the gang grows,
-  since they were not refused before.
+* **Pods that are created first wait for the others**: their binds are held like all others. Once
+  they were refused, they are held only when there are enough pods.
 
 The parts: the :mod:`table <.table>` of gangs, :mod:`holding <.holding>` and :mod:`contention
 <.contention>`. An event changes pods in the table; then the parts review the gangs that have
 changed.
 
 Costs per event do not grow with the size of the gang, except for events that release or refuse all
-of it, nor with the number of gangs.
+of it, nor with the number of gangs, except when one of those that lack capacity is given the turn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     SeenPod,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
-from jobsetpy.coscheduler.gang_scheduler.timers import earliest
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 _ANSWERED: Final = frozenset({PodState.BINDING, PodState.BOUND})
@@ -52,8 +51,9 @@ class GangScheduler:
         limits, observer = limits or Limits(), observer or Observer()
         self._limits = limits
         self._out: list[Action] = []
+        self._observer = observer
         self._paused = False
-        self._table = GangTable(observer)
+        self._table = GangTable()
         self._holding = Holding(self._table, limits, observer, self._out)
         self._contention = Contention(limits, self._holding)
         self.knows: Callable[[str], bool] = self._table.pods.__contains__
@@ -80,14 +80,11 @@ class GangScheduler:
         known = self._table.pods.get(pod.uid)
         # A changed label moves a pod to another gang: as if one had gone and another come.
         if known is not None and (pod.ended or known.gang.key != pod.group):
-            self._remove(known)
+            self._remove(known, now)
             known = None
         if not pod.ended:
             if known is None:
-                known = self._table.add(
-                    pod, PodState.BOUND if pod.member.bound else PodState.PENDING
-                )
-                self._holding.pod_added(known.gang, now)
+                self._table.add(pod, PodState.BOUND if pod.member.bound else PodState.PENDING)
             else:
                 self._update(known, pod)
         return self._schedule_and_flush(now)
@@ -96,7 +93,7 @@ class GangScheduler:
         """Handle the deletion of a pod."""
         pod = self._table.pods.get(uid)
         if pod is not None:
-            self._remove(pod)
+            self._remove(pod, now)
         return self._schedule_and_flush(now)
 
     def unschedulable(self, uid: str, now: float) -> list[Action]:
@@ -187,9 +184,8 @@ class GangScheduler:
         capacity.
         """
         self._holding.continue_batches()
-        self._holding.end_gathering(now)
         self._review_changed()  # what has ended drops its deadline
-        for gang in self._holding.pop_late(now):
+        for gang in self._holding.late(now):
             have, want = gang.running + gang.waiting, gang.info().min_available
             why = f"{gang.key}: {have} of {want} pods in time"
             self._holding.reject(gang, Cause.TIMEOUT, why, now)
@@ -208,8 +204,9 @@ class GangScheduler:
     # -- queries ------------------------------------------------------------------------------
 
     def next_wake(self, now: float) -> float | None:
-        """Return when :meth:`tick` is due; ``None`` if no timer is set. O(1) amortised."""
-        return earliest(self._holding.next_wake(now), self._contention.next_wake())
+        """Return when :meth:`tick` is due; ``None`` if no timer is set."""
+        times = self._holding.next_wake(now), self._contention.next_wake()
+        return min((each for each in times if each is not None), default=None)
 
     # -- pods ---------------------------------------------------------------------------------
 
@@ -221,11 +218,11 @@ class GangScheduler:
                 self._holding.refuse(known, "the pod has a node")
             self._table.move(known, PodState.BOUND)
 
-    def _remove(self, pod: TrackedPod) -> None:
+    def _remove(self, pod: TrackedPod, now: float) -> None:
         if pod.state is PodState.WAITING:
             self._holding.refuse(pod, "the pod is gone")
-        self._holding.pod_removed(pod.gang)
         self._table.remove(pod)
+        self._holding.pod_removed(pod.gang, now)
 
     def _move(self, uid: str, before: PodState, state: PodState) -> None:
         """Change the state of a pod that is in another one."""
@@ -252,7 +249,7 @@ class GangScheduler:
         backs_off = gang.held.not_before > now or self._contention.has_to_wait(gang)
         if backs_off and not gang.complete:
             why = "backs off"
-        elif not self._holding.large_soon(gang, now) and not gang.complete:
+        elif gang.held.failures and not gang.is_large and not gang.complete:
             why = f"has {gang.placeable} of {wanted} pods"
         elif self._holding.exceeds_limit(gang):
             why = f"needs {wanted} held binds, of {self._limits.held}"
@@ -281,4 +278,5 @@ class GangScheduler:
             else:
                 self._holding.forget(gang)
                 self._contention.forget(gang)
+                self._observer.gone(gang)
             self._table.reviewed(gang)

@@ -73,8 +73,6 @@ class Limits:
         permit_s: time in seconds for which binds of an incomplete gang are held, plus
             ``permit_per_pod_s`` for each required pod; see ``plugin.permit_timeout``.
         permit_per_pod_s: additional time for each required pod, in seconds.
-        gather_s: interval in seconds within which new pods have to appear for the binds of a gang
-            with too few pods to be held; 0 refuses them.
         first_backoff_s: time in seconds for which binds of a refused gang are refused; doubled each
             time, at most ``longest_backoff_s``.
         longest_backoff_s: maximum back-off, in seconds.
@@ -88,7 +86,6 @@ class Limits:
     turn_s: float = 15.0
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
-    gather_s: float = 3.0
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
     first_preemption_s: float = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
 from jobsetpy.coscheduler.gang_scheduler.state import Counts, PodState, SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
@@ -12,15 +12,11 @@ from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 class GangTable:
     """Gangs and their pods. Each change of a pod marks its gang as changed.
 
-    Args:
-        observer: observer of stages.
-
     Attributes:
         changed: gangs that are not :meth:`reviewed` yet.
     """
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+    def __init__(self) -> None:
         self.gangs: dict[PodGroupKey, TrackedGang] = {}
         self.pods: dict[str, TrackedPod] = {}
         self.changed: dict[TrackedGang, None] = {}
@@ -87,7 +83,6 @@ class GangTable:
                 if name:
                     self._stages[name] += change
             gang.counted_as = stage
-            self._observer.staged(gang, stage)
 
     # -- queries ------------------------------------------------------------------------------
 

@@ -187,24 +187,9 @@ def test_binds_are_held_while_the_gang_grows(scheduler):
     assert short(actions) == [("Bind", "a1"), ("Bind", "a2"), ("Bind", "a3")]
 
 
-def test_a_gang_releases_its_capacity_when_it_stops_growing():
-    """Its binds are refused some time after its last new pod, until another one is created."""
-    scheduler = GangScheduler(Limits(gather_s=3))
-    scheduler.seen(seen("a1", minimum=3), 0.0)
-    scheduler.bind_asked(1, "a1", 1.0)
-    scheduler.seen(seen("a2", minimum=3), 2.0)
-    assert scheduler.next_wake(2.0) == 5.0
-    assert scheduler.tick(4.9) == []
-    refused = [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
-    assert scheduler.tick(5.0) == refused
-    assert scheduler.bind_asked(2, "a2", 6.0) == [Refuse(2, "a2", "ns/a has 2 of 3 pods")]
-    scheduler.seen(seen("a3", minimum=3), 7.0)
-    assert scheduler.bind_asked(3, "a1", 7.0) == []
-
-
 def test_a_growing_gang_is_refused_at_its_timeout():
     """New pods do not extend the timeout; afterwards the gang has to be complete."""
-    scheduler = GangScheduler(Limits(gather_s=3, permit_s=10, permit_per_pod_s=0))
+    scheduler = GangScheduler(Limits(permit_s=10, permit_per_pod_s=0))
     scheduler.seen(seen("a0", minimum=100), 0.0)
     assert scheduler.bind_asked(1, "a0", 0.0) == []
     for at in range(1, 10):
