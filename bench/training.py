@@ -51,7 +51,7 @@ from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from hack.images.training import FRAMEWORKS, PLAIN, framework_image  # type: ignore[import-not-found]
 from jobsetpy.api import keys
-from jobsetpy.api.agent_reports import READY
+from jobsetpy.api.agent_reports import PREPARED, READY
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest
@@ -395,7 +395,11 @@ class Bench:
         return attrs.evolve(training, pods=training.pods - (mode in FEWER))
 
     async def _back(self, training: Training, framework: str, mode: str, lost: str) -> None:
-        """Measure from a successor's being ready, or under torchrun its start, until all step."""
+        """Measure from a successor's being ready, or under torchrun its start, until all step.
+
+        The group also waits until the others' standby processes are ready, and has its size for
+        ``GROW_AFTER_S``: the last of the three counts, and the first is printed.
+        """
         host = lost.rpartition("-")[0]
 
         def has_come(pod: Pod) -> bool:
@@ -404,23 +408,38 @@ class Bench:
             is_other = pod_host_name(pod) == host and pod.metadata.name != lost
             return is_other and pod.status.phase == "Running"
 
+        jobset = await self._client.get(JobSet, NAMESPACE, f"{framework}-{mode}")
+        record = jobset.status.in_place_restart
+        resized = None if record is None else record.resize_time
         async with patience.timeout(self._options.limit):
             while True:
                 pods = (await self._client.list_page(Pod, NAMESPACE)).items
                 if any(map(has_come, pods)):
                     break
                 await asyncio.sleep(0.05)
-            moment = time.time()
-            if mode in SHRINKING:
-                jobset = await self._client.get(JobSet, NAMESPACE, f"{framework}-{mode}")
-                record = jobset.status.in_place_restart
-                if record is not None and record.resize_time is not None:
-                    moment = max(moment, record.resize_time.timestamp() + GROW_AFTER_S)
+            come = moment = time.time()
+            if resized is not None:  # not under torchrun
+                moment = await self._prepared(training.pods)
+                moment = max(moment, resized.timestamp() + GROW_AFTER_S)
+                say(f"waited {moment - come:.2f} s for the others and the time between sizes")
             runs = await training.stepping(moment, self._options.limit)
         self._grown_at = time.time()
         back = self._result(training, framework, mode, BACK, moment, runs)
         self.note(attrs.evolve(back, load=os.getloadavg()[0]))
         say(f"{framework}, {training.pods} pods, {mode}, {BACK}: {back.stepping:.2f} s")
+
+    async def _prepared(self, pods: int) -> float:
+        """Return the time at which the last pod was ready to become larger."""
+        seen: dict[str, float] = {}
+        while True:
+            found = (await self._client.list_page(Pod, NAMESPACE)).items
+            for pod in found:
+                if pod.metadata.annotations.get(keys.AGENT_STATE_ANNOTATION) in {PREPARED, READY}:
+                    seen.setdefault(pod.metadata.uid, time.time())
+            epochs = {pod.metadata.annotations.get(keys.EPOCH_ANNOTATION) for pod in found}
+            if len(seen) >= pods or len(epochs) == 1:  # or all have left the smaller group
+                return max(seen.values())
+            await asyncio.sleep(0.02)
 
     def _result(
         self,

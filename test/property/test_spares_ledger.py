@@ -64,7 +64,7 @@ def counted(ledger: EpochLedger) -> object:
     if spares is None:
         return dict(found.epochs), found.leaving, found.succeeded
     return (
-        dict(found.epochs), found.leaving, found.succeeded, dict(spares.parked), spares.ready, spares.exhausted, spares.beyond,
+        dict(found.epochs), found.leaving, found.succeeded, dict(spares.parked), dict(spares.unprepared), spares.ready, spares.exhausted, spares.beyond,
         sorted((job.name, job.seats, job.missing, job.begun, sorted(pod.uid for pod in job.pods)) for job in spares.jobs()),
     )  # fmt: skip
 

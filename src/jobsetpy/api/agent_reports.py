@@ -8,6 +8,9 @@ READY: Final = "ready"
 """Agent's state: it has no seat, and its standby process is prepared or there is none."""
 PARKED: Final = "parked"
 """Agent's state: it has no seat, and its standby process is not prepared yet."""
+PREPARED: Final = "prepared"
+"""Agent's state: its worker runs in a smaller group, and its standby process is prepared or there
+is none."""
 SAVING: Final = "saving="
 """Beginning of the agent's state while its worker uses its grace period, with its seconds."""
 

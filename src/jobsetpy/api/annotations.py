@@ -526,7 +526,8 @@ ATTEMPT_ANNOTATION: Final = _written(
     "in-place-restart-attempt", "epoch of an agent of the Go project, counted from 0")
 AGENT_STATE_ANNOTATION: Final = _written(
     "in-place-restart-state",
-    "`parked` or `ready` (spares), `saving=SECONDS` (grace period), `unfit: REASON`")
+    "`parked` or `ready` (spares), `prepared` (worker of a smaller group, with its standby), "
+    "`saving=SECONDS` (grace period), `unfit: REASON`")
 LOG_REPORT_ANNOTATION: Final = _written(
     "in-place-restart-log-report", "last line that a rule on the worker's output reports")
 UNHEARD_ANNOTATION: Final = _written(

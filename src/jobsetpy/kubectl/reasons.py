@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import PARKED, PREPARED, READY
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.objects import (
@@ -19,6 +20,8 @@ from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_del
 
 MAX_NAMED: Final = 3
 _HANG_LIMIT: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
+
+_RUNS: Final = "runs"
 
 Json = Mapping[str, Any]
 
@@ -77,6 +80,7 @@ def explain(
     return Answer(
         [
             *sentences,
+            *_smaller(jobset, of_jobs, now),
             *_log_reports(of_jobs),
             *_unheard(jobset, of_jobs),
             *_bad_nodes(jobset, of_jobs, now),
@@ -309,6 +313,30 @@ def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[s
 
 def _bad_nodes(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     return [*_unfit_nodes(pods), *_suspect_nodes(jobset, now)]
+
+
+def _smaller(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
+    """Return a sentence on a group that works with fewer pods: the pods that it waits for."""
+    status = jobset.get("status") or {}
+    record = status.get("inPlaceRestart") or {}
+    missing = sum(one["missing"] for one in record.get("jobSizes") or ())
+    if not missing:
+        return []
+    states: dict[str, list[str]] = {}
+    for pod in pods:
+        notes = annotations_of(pod)
+        state = notes.get(keys.AGENT_STATE_ANNOTATION, "")
+        runs = notes.get(keys.EPOCH_ANNOTATION) == str(status.get("syncedEpoch"))
+        if keys.IN_PLACE_SPARES_ANNOTATION in notes:  # the agents of other Jobs report none
+            state = _RUNS if runs and state != PREPARED else state
+            states.setdefault(state, []).append(pod["metadata"]["name"])
+    late = [*states.get(PARKED, ()), *states.get(_RUNS, ())]
+    waits = f"the standby processes of {_listed(late)}" if late else "the time between two sizes"
+    if len(states.get(READY, ())) + len(states.get(PARKED, ())) < missing:
+        waits = "the missing pods"
+    total, since = record.get("pods", 0) + missing, output.ago(record.get("resizeTime"), now)
+    text = f"The group works with {total - missing} of {total} pods since {since}; it waits for"
+    return [f"{text} {waits}."]
 
 
 def _log_reports(pods: Sequence[Json]) -> list[str]:

@@ -180,6 +180,33 @@ async def test_reasons_and_a_command_come_first(training, capsys):
     assert "├── more: kubectl jobset logs test-js -n default" in text
 
 
+@pytest.mark.parametrize(
+    ("states", "waits"),
+    [
+        (["", "prepared"], "the missing pods"),
+        (["", "prepared", "parked"], "the standby processes of p2, p0"),
+        (["", "prepared", "ready"], "the standby processes of p0"),
+        (["prepared", "prepared", "ready"], "the time between two sizes"),
+    ],
+)
+def test_smaller_group_says_for_which_pods_it_waits(states, waits):
+    """It grows once the missing pod and the standby processes of the others are ready."""
+    pods = [pod() for _ in states]
+    for number, (one, state) in enumerate(zip(pods, states, strict=True)):
+        notes = {keys.IN_PLACE_SPARES_ANNOTATION: "0", keys.AGENT_STATE_ANNOTATION: state}
+        notes[keys.EPOCH_ANNOTATION] = "2" if number < 2 else "3"
+        one["metadata"] |= {"name": f"p{number}", "annotations": notes}
+    record = {
+        "pods": 2,
+        "jobSizes": [{"job": "w", "seats": 2, "missing": 1}],
+        "resizeTime": CREATED,
+    }
+    of = jobset(status={"syncedEpoch": 2, "inPlaceRestart": record}, failurePolicy=IN_PLACE)
+
+    text = f"The group works with 2 of 3 pods since 5m; it waits for {waits}."
+    assert text in explain(of, [job()], pods).sentences
+
+
 def test_unfit_nodes_are_named():
     """The output of the health command is given as long as the failed pod exists."""
     one = pod(phase="Failed")

@@ -16,7 +16,7 @@ from jobsetpy.agent.supervisor.ranks import (
 )
 from jobsetpy.agent.supervisor.worker.rules import JoinNext, Phase
 from jobsetpy.api import keys
-from jobsetpy.api.agent_reports import PARKED, READY, SAVING
+from jobsetpy.api.agent_reports import PARKED, PREPARED, READY, SAVING
 
 if TYPE_CHECKING:
     from jobsetpy.agent.protocol.wire_types import JobSetStatus
@@ -74,9 +74,18 @@ class SparePod(Part):
         return READY if self._starter is None or self._starter.ready else PARKED
 
     def standby_ready(self) -> None:
-        """Report that the standby process of a parked pod is ready."""
-        if self._parked:
-            self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: self._state()})
+        """Report that the standby process is ready, if a group may wait for it.
+
+        It waits for that of a parked pod, and of each running pod before it grows to its full size.
+        """
+        runs = self._taken.job_sizes and self._services.worker.phase is Phase.RUNNING
+        if self._parked or (runs and self._state() == READY):
+            state = self._state() if self._parked else PREPARED
+            self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: state})
+
+    def worker_started(self) -> None:
+        """Report that nothing can be prepared, if that is so."""
+        self.standby_ready()
 
     def before_lift(self, epoch: int, then: Then) -> None:
         """Take the pod's seat; without one, join the next epoch and start no worker."""

@@ -1241,6 +1241,27 @@ async def test_parked_pod_is_ready_when_its_standby_is(pod: Pod, tmp_path: Path)
         assert (await agent.logged("worker started"))["standby"] is True
 
 
+async def test_worker_of_a_smaller_group_reports_its_standby(pod: Pod, tmp_path: Path) -> None:
+    """The group waits for it before it grows; a group of full size costs no further request."""
+    program = written(tmp_path, "import time\ntime.sleep(299)\n")
+    own = {"POD_UID": "u0", "WORKER_POD_INDEX": "0", "WORKER_PRELOAD": "json"}
+    own = injected(pod, SEATS | own | {"WORKER_STANDBY_DELAY_SECONDS": "0"})
+    sizes = [{"job": "js-w-0", "seats": 1, "missing": 1}]
+    async with pod.run(sys.executable, "-S", str(program), **own) as agent:
+        await pod.lift(1)
+        await agent.logged("standby ready")
+        pod.status(deprecatedEpoch=1)
+        await pod.at(2)
+        assert STATE not in pod.annotations
+        pod.status(syncedEpoch=2, inPlaceRestart={"jobSizes": sizes})
+        await eventually(lambda: pod.annotations.get(STATE) == "prepared", seconds=20)
+        assert agent.logs("standby ready") == 2
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+        assert STATE not in pod.annotations
+        assert pod.server.requests.count("patch", "pods") == 4
+
+
 def ringed(pod: Pod) -> tuple[dict[str, str], Ring]:
     """Return the variables of an agent in a ring of two pods, and its running neighbour."""
     port, uid = free_udp_port(), pod.server.get(JOBSETS, "js")["metadata"]["uid"]

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import PREPARED
 from jobsetpy.testing import make_pod
 from support.jobsets import replicated_job
 from support.restarts.epoch_plans import policy
@@ -95,6 +96,11 @@ class Group:
     def park(self, name, epoch, state="ready"):
         """Let the agent of a pod without a seat come to the next epoch."""
         self.annotate(name, {keys.EPOCH_ANNOTATION: str(epoch), STATE: state})
+
+    def prepare(self, names):
+        """Let agents of running pods report that their standby processes are prepared."""
+        for name in names:
+            self.annotate(name, {STATE: PREPARED})
 
     async def lose(self, *names):
         """Delete pods, and let the manager react."""
@@ -638,6 +644,7 @@ async def test_group_continues_with_fewer_pods_and_grows_when_the_missing_one_is
         assert (lift["inPlaceRestart"]["jobSizes"], lift["inPlaceRestart"]["pods"]) == (sizes, 2)
         assert group.holders() == [(1, "test-js-w-0-2")]
         assert rig.status()["restartHistory"][-1]["pods"] == 2
+        group.prepare(SMALLER)
         await rig.settle(100)
         assert rig.epochs() == (2, 1)
 
@@ -660,10 +667,28 @@ async def test_group_continues_with_fewer_pods_and_grows_when_the_missing_one_is
         ]
 
 
+@pytest.mark.parametrize("prepared", [True, False])
+async def test_growth_waits_for_the_standby_processes_of_running_pods(rig, group, prepared):
+    """It comes once all have reported theirs, or after 120 s: otherwise workers restart cold."""
+    async with rig.manager():
+        await group.start(seats=3, spares=0, least=2)
+        await group.lose("test-js-w-0-1")
+        await group.come(SMALLER, 2, 1.5)
+        group.park(group.create(1, name="again"), 3)
+        group.prepare(SMALLER[:1])
+        await rig.settle(100)
+        assert rig.epochs() == (2, 1)
+        if prepared:
+            group.prepare(SMALLER[1:])
+        await rig.settle(1 if prepared else 30)
+        assert rig.epochs() == (2, 2)
+
+
 async def test_pod_that_comes_and_goes_restarts_the_others_less_and_less_often(rig, group):
     """Each growth in a row doubles the time before the next one, also for another manager."""
     async with rig.manager():
         await group.start(seats=3, spares=0, least=2, maxRestarts=100)
+        group.prepare(SMALLER)  # their annotations stay in this test
         epoch, waits, name = 1, [], "test-js-w-0-1"
         for number in range(4):
             await group.lose(name)

@@ -1,9 +1,10 @@
 """Groups that continue with fewer pods, and restart to their full size (``seats`` assigns both).
 
 A group becomes smaller in the write that lifts its barrier, and in no other. It grows by a restart
-that does not count: as soon as a ready pod waits for each seat that it does without, and it has had
-its size for long enough. That time is doubled with each growth in quick succession, whether the
-pods stayed or not, so that a pod that comes and goes does not keep the others from working.
+that does not count: as soon as a ready pod waits for each seat that it does without, it has had its
+size for long enough, and the standby processes of its own pods are prepared. The time is doubled
+with each growth in quick succession, whether the pods stayed or not, so that a pod that comes and
+goes does not keep the others from working.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ AGAIN_S: Final = 10.0
 
 LONGEST_S: Final = 3600.0
 """Maximum delay in seconds, unless the annotation has a longer one."""
+
+STANDBYS_S: Final = 120.0
+"""Maximum delay in seconds, in addition, for standby processes of running pods. One may never be
+prepared: its container's memory is too small, or its agent is of an earlier version."""
 
 
 def delay_s(jobset: JobSet, growths: int) -> float:
@@ -54,15 +59,24 @@ def _can_grow(jobset: JobSet, pods: GroupCounts) -> bool:
 
 
 def growth_s(jobset: JobSet, pods: GroupCounts, now: datetime) -> float:
-    """Return the seconds until the group restarts to its full size; infinite if it cannot."""
+    """Return the seconds until the group restarts to its full size; infinite if it cannot.
+
+    It waits for standby processes of running pods as well: without them all would import again. A
+    pod's report then causes the next plan.
+    """
     if not _can_grow(jobset, pods):
         return inf
     record = record_of(jobset)
     if record.resize_time is None:
         return 0.0
-    delay = delay_s(jobset, record.growths)
+    delay, since = delay_s(jobset, record.growths), record.resize_time
+    if pods.spares.unprepared.get(jobset.status.synced_epoch):
+        delay += STANDBYS_S
+        # They are started again with each restart of the smaller group.
+        restarts = jobset.status.restart_history[-1:]
+        since = max([since, *(one.began_at for one in restarts if one.began_at is not None)])
     # At most the whole delay, also if a clock was set back.
-    return min(delay, max(0.0, delay - (now - record.resize_time).total_seconds()))
+    return min(delay, max(0.0, delay - (now - since).total_seconds()))
 
 
 def growth_cause(jobset: JobSet, pods: GroupCounts, now: datetime) -> Cause | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.api.agent_reports import READY
+from jobsetpy.api.agent_reports import PREPARED, READY
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.failures.cause import reported_cause
@@ -220,10 +220,15 @@ class Attempt(GroupCounts):
     def _place(self, seats: JobSeats | None, pod: CountedFields, number: int) -> None:
         """Count a pod as a part of the group, or as parked."""
         place = pod.place
-        if seats is None or place is None or not seats.parks(pod):
+        if seats is None or place is None:
             self.count(pod, number)
             return
         epoch = parse_report(pod.report, pod.is_attempt)
+        if not seats.parks(pod):
+            self.count(pod, number)
+            if place.state != PREPARED and epoch > 0 and not pod.leaving:
+                add_to(self.spares.unprepared, epoch, number)
+            return
         if epoch > 0:
             add_to(self.spares.parked, epoch, number)
         elif epoch == INVALID:

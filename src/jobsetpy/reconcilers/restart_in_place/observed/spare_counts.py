@@ -95,6 +95,8 @@ class Spares:
         sizes: Jobs that have fewer seats at present.
         parked: number of parked pods at each epoch.
         ready: number of those whose standby process is ready, at any epoch.
+        unprepared: number of pods with seats, at each epoch, whose agents have not reported that
+            their standby process is prepared; they do in a smaller group.
         lacking: number of Jobs without a ready spare, see ``_group_of``.
         whole: number of spare Jobs that are ready, by ReplicatedJob.
     """
@@ -106,6 +108,7 @@ class Spares:
     sizes: tuple[JobSize, ...] = ()
     parked: dict[int, int] = attrs.field(factory=dict)
     ready: int = 0
+    unprepared: dict[int, int] = attrs.field(factory=dict)
     lacking: dict[str, int] = attrs.field(factory=dict)
     whole: dict[str, int] = attrs.field(factory=dict)
 
