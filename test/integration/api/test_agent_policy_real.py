@@ -199,7 +199,7 @@ def test_report_of_the_worker_is_stored_with_the_epoch(pods, token, cause, progr
 
 
 @pytest.mark.parametrize(
-    "state", ["parked", "ready", "saving=30", "unfit: exit code 1: n\u00f6", None]
+    "state", ["parked", "ready", "prepared", "saving=30", "unfit: exit code 1: n\u00f6", None]
 )
 def test_state_is_stored_with_the_epoch(pods, token, state):
     """A pod without a seat reports if it is prepared, one with a seat if its worker saves."""
