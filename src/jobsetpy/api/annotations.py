@@ -520,8 +520,6 @@ FIRST_PROGRESS_ANNOTATION: Final = _written(
     "first-progress", "first step of the run, and the seconds until then")
 PACE_ANNOTATION: Final = _written(
     "pace", "step and steps per second, once a minute, of the first pod of a ReplicatedJob")
-SLOW_PATCH_ANNOTATION: Final = _written(
-    "slow-patch", "seconds that a patch took, while the agent waits for a slow API server")
 ATTEMPT_ANNOTATION: Final = _written(
     "in-place-restart-attempt", "epoch of an agent of the Go project, counted from 0")
 AGENT_STATE_ANNOTATION: Final = _written(

@@ -36,7 +36,6 @@ _REPORTS: Final = (
     ("progress", 64),
     ("first_progress", 64),
     ("agent_state", 140),
-    ("slow_patch", 64),
     ("unheard", 200),
     ("unprobed", 64),
     ("log_report", 120),
@@ -99,7 +98,6 @@ class ChildPodAnnotations:
     first_progress: str | None = field(default=None, name=keys.FIRST_PROGRESS_ANNOTATION)
     spares: str = field(default="", name=keys.IN_PLACE_SPARES_ANNOTATION)
     agent_state: str = field(default="", name=keys.AGENT_STATE_ANNOTATION)
-    slow_patch: str | None = field(default=None, name=keys.SLOW_PATCH_ANNOTATION)
     unheard: str | None = field(default=None, name=keys.UNHEARD_ANNOTATION)
     unprobed: str | None = field(default=None, name=keys.UNPROBED_ANNOTATION)
     log_report: str | None = field(default=None, name=keys.LOG_REPORT_ANNOTATION)

@@ -94,8 +94,6 @@ class EpochReporter:
         """Highest epoch of this run that is known to be in the annotation; 0 for none."""
         self._asked_at = -inf
         self._took_s = 0.0
-        self._slow = False
-        self._may_report_slowness = True
         self._leaving = False
         self._deadline = ""
         self._lift: Callable[[], None] | None = None
@@ -126,7 +124,6 @@ class EpochReporter:
                 )
             self._wanted = epoch
             self._about = about
-            self._slow = False  # what was said of an earlier epoch no longer counts
             self._lift = None
             self._wake.set()
 
@@ -192,7 +189,7 @@ class EpochReporter:
         """Retry until the reported epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
-        while self.stored < self._wanted or self._unreported or self._is_waiting or self._slow:
+        while self.stored < self._wanted or self._unreported or self._is_waiting:
             if self.stored >= self._wanted and not self._unreported:
                 await self._wait_to_confirm()
             epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
@@ -203,8 +200,6 @@ class EpochReporter:
                 self._unreported = self._unreported or unreported
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
                     # An admission policy may be older than this agent and not allow them.
-                    if keys.SLOW_PATCH_ANNOTATION in self._about:
-                        self._may_report_slowness = self._slow = False
                     self._about = _briefer(self._about)
                     self._log_failure(epoch, error, 0.0)
                     continue
@@ -218,15 +213,12 @@ class EpochReporter:
     async def _wait_to_confirm(self) -> None:
         """Wait before a confirmation: a whole group must not ask a slow server simultaneously."""
         wait = self._took_s * self._rand()
-        self._report_slowness()
-        if self._is_waiting:
-            self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
+        self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
         await asyncio.sleep(wait)
 
     def _answered(self, epoch: int, pod: Pod, asked_at: float) -> None:
         """Process the answer to a patch: the pod as it is stored."""
         self.stored = max(self.stored, epoch)
-        self._slow = bool(self._about.get(keys.SLOW_PATCH_ANNOTATION))
         self._asked_at = asked_at
         self._took_s = asyncio.get_running_loop().time() - asked_at
         self._deadline = pod.metadata.annotations.deadline
@@ -250,14 +242,6 @@ class EpochReporter:
     def _is_waiting(self) -> bool:
         """Return True if the worker waits for a confirmation."""
         return self._lift is not None and not self._leaving
-
-    def _report_slowness(self) -> None:
-        """Have the next patch say that the worker waits for a slow server, or no longer does."""
-        note = None
-        if self._is_waiting and self._took_s > SLOW_S and self._may_report_slowness:
-            note = f"{self._wanted} {self._took_s:.0f}"
-        if note is not None or self._slow:
-            self._about = {**self._about, keys.SLOW_PATCH_ANNOTATION: note}
 
     async def _patch(self, epoch: int) -> Pod:
         stored = {keys.EPOCH_ANNOTATION: str(epoch)} if epoch else {}

@@ -61,7 +61,7 @@ def needs_plan(jobset: JobSet, pods: GroupCounts, memory: EpochState) -> bool:
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
         return True
-    if notes.invalid != memory.invalid or bool(pods.slow) is not waiting.reports_slowness(jobset):
+    if notes.invalid != memory.invalid:
         return True
     lacking = waiting.has_missing_pods(jobset, pods)
     if lacking is not (memory.waiting.lacking_since is not None):
@@ -208,7 +208,7 @@ def _wait(
     elif waiting.has_missing_pods(jobset, pods):
         step = waiting.plan_missing(observed, part, now, out_of_restarts=missing is not None)
     else:
-        step = waiting.plan_complete(jobset, pods, part, now)
+        step = waiting.plan_complete(jobset, now)
         if isfinite(growth_s := resizing.growth_s(jobset, pods, now.wall)):
             step = attrs.evolve(step, result=Result.requeue_after(growth_s))
     if step.waiting.since is None:

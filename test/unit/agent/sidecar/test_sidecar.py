@@ -543,27 +543,9 @@ async def test_worker_starts_though_each_patch_of_its_pod_is_slow(rig: Rig, take
         assert rig.lifted
         await asyncio.sleep(600)
 
-    # The confirming patch reports that the worker waits; one more removes that.
-    assert rig.client.epochs == ["1", "1", "1"]
-    reports = [each.get(keys.SLOW_PATCH_ANNOTATION, "none") for each in rig.client.annotations]
-    assert reports == ["none", f"1 {takes_s:.0f}", None]
+    assert rig.client.epochs == ["1", "1"]
     assert rig.log.fields("the API server is slow to patch the pod")["seconds"] == takes_s
     assert rig.log.events.count("confirming that the pod exists") == 1
-
-
-async def test_worker_starts_when_a_policy_refuses_the_report_of_a_slow_server(rig: Rig) -> None:
-    """The policy of an earlier release refuses the annotation: the pod is confirmed without it."""
-    rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
-    rig.client.patch_takes = 6.0
-    rig.client.patch_results = [None, ForbiddenError(403, "Forbidden", "no such annotation")]
-    async with rig.joined():
-        await asyncio.sleep(60)
-        await rig.lift()
-        await asyncio.sleep(600)
-        assert rig.lifted
-
-    reports = [each.get(keys.SLOW_PATCH_ANNOTATION) for each in rig.client.annotations]
-    assert reports == [None, "1 6", None]
 
 
 async def test_slow_answer_to_a_patch_before_the_lift_does_not_confirm_the_pod(rig: Rig) -> None:

@@ -55,7 +55,6 @@ class CountedFields(NamedTuple):
         uid: its UID.
         place: its place among spares, if its Job has some.
         completion_index: its completion index.
-        slow: True if it waits for a slow API server.
     """
 
     report: str | None
@@ -67,7 +66,6 @@ class CountedFields(NamedTuple):
     uid: str
     place: Place | None
     completion_index: str | None
-    slow: bool
 
 
 class Completed(NamedTuple):
@@ -129,7 +127,6 @@ class Counts:
             those that have not reported an epoch yet, and may join any that is not synced.
         attempts: number of live pods with an agent of the Go project, which reports attempts.
         digest: digest of the UIDs of pods with an epoch, in any order.
-        slow: number of pods whose worker waits for a slow API server at its epoch.
         progress: the newest epoch with which a pod has reported earlier progress, and the highest
             step; -1 without a number.
         invalid: pods with an invalid annotation, by UID.
@@ -141,19 +138,17 @@ class Counts:
     doubles: int = 0
     attempts: int = 0
     digest: int = 0
-    slow: int = 0
     progress: tuple[int, int] = (0, -1)
     invalid: dict[str, InvalidEpoch] = attrs.field(factory=dict)
 
     def count(self, pod: CountedFields, number: int) -> None:
         """Count one more pod, or one less."""
-        text, progress, is_attempt, restarts, leaving, name, uid, _, _, slow = pod
+        text, progress, is_attempt, restarts, leaving, name, uid, _, _ = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
             add_to(self.epochs, epoch, number)
             self.leaving += number * leaving
             self.attempts += number * is_attempt
-            self.slow += number * slow
             self.digest ^= uid_digest(uid)  # the same in and out
             if number > 0:
                 self.reach(epoch, parse_progress(progress))
@@ -178,7 +173,6 @@ class Counts:
         self.doubles += sign * other.doubles
         self.attempts += sign * other.attempts
         self.digest ^= other.digest
-        self.slow += sign * other.slow
         self.note(other.invalid, sign)
         if sign > 0:
             self.reach(*other.progress)
@@ -268,8 +262,6 @@ def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
     if text is None and not restarts and annotations.completion_index is None:
         return None
     leaving = meta.deletion_timestamp is not None
-    # What was said of an earlier epoch is over.
-    slow = annotations.slow_patch is not None and annotations.slow_patch.split()[:1] == [text]
     return owner, CountedFields(
         text,
         annotations.progress,
@@ -280,7 +272,6 @@ def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
         meta.uid,
         place_of(pod),
         annotations.completion_index,
-        slow,
     )
 
 

@@ -9,7 +9,6 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.api.meta import condition_true
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
@@ -170,12 +169,6 @@ def _clear_stalled(jobset: JobSet, reason: str, now: Now) -> StatusChange | None
     return draft.change()
 
 
-def reports_slowness(jobset: JobSet) -> bool:
-    """Return True if the condition says that workers wait for a slow API server."""
-    stalled = condition_true(jobset.status.conditions, keys.BARRIER_STALLED_CONDITION)
-    return stalled is not None and stalled.reason == keys.API_SERVER_SLOW_REASON
-
-
 # ---- running groups ------------------------------------------------------------------------------
 
 
@@ -258,19 +251,6 @@ def _absent(observed: ObservedEpochs, since: str, now: Now) -> MissingPods:
     return describe_missing(observed.jobset, jobs, pods, since, _delay_of(observed, now))
 
 
-def plan_complete(jobset: JobSet, pods: GroupCounts, waiting: Waiting, now: Now) -> Step:
-    """Plan for a running group that is complete, or will be: at most the API server is slow."""
-    if pods.slow:
-        # No number: each pod that is confirmed would cost a write to a server that is slow.
-        epoch = jobset.status.synced_epoch
-        message = (
-            f"workers of epoch {epoch} are not started yet, since the API server takes more than "
-            "5 s to patch a pod: a pod with a lost-node deadline starts its worker only after the "
-            "API server has confirmed that the pod exists; check the load of the API server"
-        )
-        waiting, change = _set_stalled(
-            jobset, waiting, epoch, now, reason=keys.API_SERVER_SLOW_REASON, message=message
-        )
-        return Step(waiting, status=change)
-    change = _clear_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
-    return Step(Waiting(), status=change)
+def plan_complete(jobset: JobSet, now: Now) -> Step:
+    """Plan for a running group that is complete, or will be."""
+    return Step(Waiting(), status=_clear_stalled(jobset, keys.BARRIER_LIFTED_REASON, now))

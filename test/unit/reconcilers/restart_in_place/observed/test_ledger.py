@@ -80,13 +80,12 @@ def test_group_does_not_change_when_a_pod_keeps_its_epoch():
         pod(epoch=2, deleted=True),
         pod(epoch=2, restarts=1),
         pod(epoch=2, notes={keys.PROGRESS_ANNOTATION: "7"}),
-        pod(epoch=2, notes={keys.SLOW_PATCH_ANNOTATION: "2"}),
         pod(epoch=2, index=1),
         pod(epoch=None, notes={keys.ATTEMPT_ANNOTATION: "1"}),
         pod(epoch="x"),
         pod(epoch=2, phase="Failed"),
     ],
-    ids=["deleted", "restarted", "progress", "slow", "index", "attempt", "invalid", "failed"],
+    ids=["deleted", "restarted", "progress", "index", "attempt", "invalid", "failed"],
 )
 def test_pod_counts_in_all_respects_when_it_changes_its_epoch(after):
     """The counts are those of a ledger that has only received the pod's last state."""

@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
     Observations,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     FirstProgress,
     WorkerEnd,
@@ -42,10 +42,10 @@ def jobset(synced=1, deprecated=0, *, notes=None, max_restarts=10, **status):
     return epoch_plans.jobset(synced, deprecated, **given)
 
 
-def pod(name="p", epoch=1, *, cause=None, progress=None, first=None, slow=None, **fields):
+def pod(name="p", epoch=1, *, cause=None, progress=None, first=None, **fields):
     """Return a pod of the Job, as its agent reports it."""
     notes = {keys.RESTART_CAUSE_ANNOTATION: cause, keys.PROGRESS_ANNOTATION: progress,
-             keys.FIRST_PROGRESS_ANNOTATION: first, keys.SLOW_PATCH_ANNOTATION: slow}  # fmt: skip
+             keys.FIRST_PROGRESS_ANNOTATION: first}  # fmt: skip
     return epoch_plans.pod(name, epoch, node="n1", notes=notes, **fields)
 
 
@@ -403,40 +403,6 @@ def test_run_after_a_swap_of_seats_counts_as_one_without_progress():
 
     assert [one.pod for one in of.status.in_place_restart.taken_seats] == ["c"]
     assert (of.status.synced_epoch, without) == (3, [0, 0, 1])
-
-
-@pytest.mark.parametrize(("epoch", "waits"), [(1, True), (2, False)])
-def test_pod_waits_for_a_slow_server_only_at_the_epoch_of_its_report(epoch, waits):
-    """Reports of an earlier epoch end without a write."""
-    book = ledger((None, pod("a", epoch, slow="1 6")))
-    assert book.histogram(GROUP).slow == waits
-    book.pod_changed(pod("a", epoch, slow="1 6"), pod("a", epoch), 6.0)
-
-    assert book.histogram(GROUP).slow == 0
-
-
-def test_condition_says_that_workers_wait_for_a_slow_server_until_none_does():
-    """It follows from the pods alone, and takes one write for all; a new manager decides the same."""
-
-    def needed(of, **counts):
-        return needs_plan(of, GroupCounts({1: 4}, **counts), EpochState())
-
-    def stalled(of):
-        (found,) = [c for c in of.status.conditions if c.type == keys.BARRIER_STALLED_CONDITION]
-        return found
-
-    of = jobset(1, 0, inPlaceRestart={"pods": 4})
-    assert needed(of, slow=4)
-    of = stored(of, plan(of, {1: 4}, slow=4))
-    assert (stalled(of).status, stalled(of).reason) == ("True", keys.API_SERVER_SLOW_REASON)
-    assert "lost-node deadline" in stalled(of).message
-    assert not needed(of, slow=1)
-    assert plan(of, {1: 4}, slow=1).status is None
-    assert needed(of)
-    of = stored(of, plan(of, {1: 4}))
-
-    assert stalled(of).status == "False"
-    assert not needed(of)
 
 
 def test_another_manager_continues_counting():
