@@ -155,7 +155,6 @@ class RestartInPlaceReconciler(CacheReader):
             notes=self.ledger.notes(group),
             job_of=partial(job_of, self._jobs),
             node_ready=self._node_ready,
-            failed_at=self.ledger.failed_at,
             members=lambda: self._members(jobset),
             wait_s=0.0 if own.is_satisfied(key) else own.seconds_left(key),
             stalled_after_s=self._settings.stalled_after_s,

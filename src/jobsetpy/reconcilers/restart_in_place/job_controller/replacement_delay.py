@@ -9,14 +9,10 @@ the delay. A Job with ``backoffLimitPerIndex`` has a series for each index.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
-
-from jobsetpy.api.timestamps import seconds_text
 
 if TYPE_CHECKING:  # commands of the plugin import this and have to start quickly
     from jobsetpy.api.batch import Job
-    from jobsetpy.reconcilers.rules.times import Now
 
 FIRST_S: Final = 10.0
 MAX_S: Final = 600.0
@@ -62,25 +58,15 @@ class FailureTimes:
         return self._times.get(job.metadata.uid)
 
 
-def explain(job: Job, failed_at: float | None, now: Now) -> str:
-    """Return why the Job controller delays the replacement of a pod; "" if it does not.
+def explain(job: Job) -> str:
+    """Return why the Job controller may delay the replacement of a pod; "" if it does not.
 
-    Args:
-        job: a Job that is missing pods.
-        failed_at: monotonic time at which its latest failure was observed; ``None`` if it was not.
-        now: time on both clocks.
+    The end of the delay is not stated: ``kubectl jobset why`` takes it from the pods.
     """
     failures = failures_of(job)
     if not failures:
         return ""
+    delay, after = delay_s(failures), "the latest failure"
     if job.spec.backoff_limit_per_index is not None:
-        return f"{counts(failures)} and waits for up to {MAX_S:g} s after each failure of an index"
-    delay = delay_s(failures)
-    if failed_at is None:
-        return f"{counts(failures)} and waits for up to {delay:g} s after the latest failure"
-    left = failed_at + delay - now.monotonic
-    if left <= 0:
-        return ""
-    until = seconds_text(now.wall + timedelta(seconds=left))
-    after = f"{delay:g} s after the latest failure"
-    return f"{counts(failures)} and creates no pod before {until}, {after}"
+        delay, after = MAX_S, "each failure of an index"
+    return f"{counts(failures)} and waits for up to {delay:g} s after {after}"

@@ -116,7 +116,6 @@ class ObservedEpochs:
         notes: observations since the last plan.
         job_of: finds the Job of a pod.
         node_ready: returns True if the node with a name is ready, as far as known.
-        failed_at: returns the monotonic time of the latest observed failure of a Job's pod.
         members: lists the Jobs of the current attempt and their pods; O(pods), so it is called only
             to name some of them.
         wait_s: seconds for which the cache may not show own writes yet; 0 if it does.
@@ -133,7 +132,6 @@ class ObservedEpochs:
     notes: Observations = attrs.field(factory=Observations)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
     node_ready: Callable[[str], bool] = lambda _name: True
-    failed_at: Callable[[Job], float | None] = lambda _job: None
     members: Callable[[], tuple[list[Job], list[ChildPod]]] = lambda: ([], [])
     wait_s: float = 0.0
     stalled_after_s: float = 60.0

@@ -19,7 +19,6 @@ from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, kind_of
-from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.observed.attempt_counts import Attempt
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     CountedJob,
@@ -47,16 +46,11 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             then noticed by its agent's report only. A lower one could take an old status for new.
     """
 
-    __slots__ = ("_failure_times", "newest_version")
+    __slots__ = ("newest_version",)
 
     def __init__(self) -> None:
         super().__init__(read_pod, read_job, JobCounts, lambda: Attempt(spares=Spares(self._pods)))
         self.newest_version = 0
-        self._failure_times = FailureTimes()
-
-    def failed_at(self, job: Job) -> float | None:
-        """Return the monotonic time at which the latest failure of a Job's pod was observed."""
-        return self._failure_times.of(job)
 
     def pod_changed(
         self,
@@ -157,7 +151,6 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             The attempt with a changed count or a new observation (the one joined, if one is left
             for another), or ``None``.
         """
-        self._failure_times.job_changed(old, new, now)
         remade = None
         if old is not None and begins_recreation(old, new) and old.metadata.uid in self._jobs:
             remade = self._jobs[old.metadata.uid][0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 
@@ -12,6 +12,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs import barrier
+from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import succeeded
 from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import is_ending
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job, holds_seat
@@ -37,17 +38,12 @@ class MissingPods:
     message: str
 
 
-Delay: TypeAlias = Callable[[Job], str]
-"""Function that returns why the Job controller does not replace a Job's pods yet; or ""."""
-
-
 def describe_behind(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
     epoch: int,
     after_s: float,
-    delay: Delay = lambda _job: "",
 ) -> MissingPods:
     """Describe the pods that the barrier of ``epoch`` waits for; O(Jobs + pods).
 
@@ -57,10 +53,9 @@ def describe_behind(
         pods: pods of those Jobs.
         epoch: epoch that all have to reach.
         after_s: minimum time for which the barrier has been closed, in seconds.
-        delay: delay of the Job controller.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job)]
-    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
     message = (
         f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
         f"more than {after_s:g} s"
@@ -73,7 +68,6 @@ def describe_missing(
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
     since: str,
-    delay: Delay = lambda _job: "",
 ) -> MissingPods:
     """Describe the pods that are missing from a running restart group; O(Jobs + pods).
 
@@ -84,11 +78,10 @@ def describe_missing(
         jobs: Jobs of its current attempt.
         pods: pods of those Jobs.
         since: time, as "since ..." or "for more than ...".
-        delay: delay of the Job controller.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
     epoch = jobset.status.synced_epoch
-    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
     message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
     return MissingPods(missing, f"{message}: {details}")
 
@@ -140,7 +133,6 @@ def _lacking(
     pods: Sequence[ChildPod],
     epoch: int,
     excused: list[Job],
-    delay: Delay,
 ) -> tuple[int, int, str]:
     """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
     away = {job.metadata.uid for job in excused}
@@ -167,7 +159,7 @@ def _lacking(
         lack = _seats(jobset, job) - left - here.present.get(uid, 0)
         if lack > 0:
             lacking.append(
-                f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job, delay)}"
+                f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job)}"
             )
     for item in jobset.spec.replicated_jobs:
         lack = item.replicas - made.get(item.name, 0)
@@ -208,8 +200,8 @@ def _have(count: int) -> str:
     return "has" if count == 1 else "have"
 
 
-def _why(job: Job, delay: Delay) -> str:
-    why = "it is suspended" if job.spec.suspend is True else delay(job)
+def _why(job: Job) -> str:
+    why = "it is suspended" if job.spec.suspend is True else replacement_delay.explain(job)
     return f" ({why})" if why else ""
 
 

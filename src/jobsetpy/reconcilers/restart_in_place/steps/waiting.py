@@ -22,11 +22,9 @@ from jobsetpy.reconcilers.restart_in_place.epochs.budget import (
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Fail
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
-from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import (
-    Delay,
     MissingPods,
     describe_behind,
     describe_missing,
@@ -125,7 +123,7 @@ def _report_pods(
     """Check which pods block the barrier, and report them unless already reported."""
     jobset, at = observed.jobset, now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
-    found = describe_behind(jobset, *members, epoch, after_s, _delay_of(observed, now))
+    found = describe_behind(jobset, *members, epoch, after_s)
     # The longer nothing happens, the less often all pods are checked.
     waited = at - (at if waiting.since is None else waiting.since)
     waiting = attrs.evolve(
@@ -137,11 +135,6 @@ def _report_pods(
     return _set_stalled(
         jobset, waiting, epoch, now, reason=keys.PODS_MISSING_REASON, message=found.message
     )
-
-
-def _delay_of(observed: ObservedEpochs, now: Now) -> Delay:
-    """Return the function that explains the Job controller's delay."""
-    return lambda job: replacement_delay.explain(job, observed.failed_at(job), now)
 
 
 def _set_stalled(
@@ -188,7 +181,7 @@ def missing_cause(observed: ObservedEpochs, waiting: Waiting, now: Now) -> Cause
     """Return the pods that have been missing for too long as the cause of a restart; O(pods)."""
     if waiting.lacking_since is None or now.monotonic < waiting.look_at:
         return None
-    found = _absent(observed, f"for more than {observed.missing_after_s:g} s", now)
+    found = _absent(observed, f"for more than {observed.missing_after_s:g} s")
     if not found.missing:
         return None
     epoch = observed.jobset.status.synced_epoch
@@ -203,7 +196,7 @@ def failure_of_missing(observed: ObservedEpochs, waiting: Waiting, now: Now) -> 
     patience = _patience(observed)
     if now.monotonic - _lacking_since(waiting, now) < patience:
         return None
-    found = _absent(observed, f"for more than {patience:g} s", now)
+    found = _absent(observed, f"for more than {patience:g} s")
     return Fail(failure=missing_pods_failure(found.message))
 
 
@@ -224,7 +217,7 @@ def plan_missing(
         # They belong to Jobs that are about to end: check later.
         pause = max(grace, min(lacking_s, LOOK_AGAIN_MAX_S))
         return Step(attrs.evolve(waiting, look_at=at + pause), Result.requeue_after(pause))
-    found = _absent(observed, f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}", now)
+    found = _absent(observed, f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}")
     message = (
         f"{found.message}; no restarts are left, so the jobset fails if it is not complete "
         f"{observed.stalled_after_s:g} s later"
@@ -246,9 +239,9 @@ def _patience(observed: ObservedEpochs) -> float:
     return observed.missing_after_s + observed.stalled_after_s
 
 
-def _absent(observed: ObservedEpochs, since: str, now: Now) -> MissingPods:
+def _absent(observed: ObservedEpochs, since: str) -> MissingPods:
     jobs, pods = observed.members()
-    return describe_missing(observed.jobset, jobs, pods, since, _delay_of(observed, now))
+    return describe_missing(observed.jobset, jobs, pods, since)
 
 
 def plan_complete(jobset: JobSet, now: Now) -> Step:

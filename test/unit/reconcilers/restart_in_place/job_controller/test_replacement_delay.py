@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import delay_s, explain
-from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
-from jobsetpy.reconcilers.rules.times import Now
+from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import (
+    FailureTimes,
+    delay_s,
+    explain,
+)
 from support.restarts import epoch_plans
-
-NOW = Now(epoch_plans.START, 100.0)
 
 
 def job(failed=0, uncounted=(), uid="", **spec):
@@ -27,39 +27,31 @@ def test_delay_doubles_up_to_ten_minutes(failures, seconds):
 
 
 @pytest.mark.parametrize(
-    ("of", "failed_at", "expected"),
+    ("of", "expected"),
     [
-        (job(), None, ""),
-        (job(1), 85.0, ""),
-        (
-            job(2, ["x"]),
-            90.0,
-            "3 failed pods and creates no pod before 2026-01-01T00:00:30Z, 40 s after the latest failure",
-        ),
-        (job(1), None, "1 failed pod and waits for up to 10 s after the latest failure"),
+        (job(), ""),
+        (job(2, ["x"]), "3 failed pods and waits for up to 40 s after the latest failure"),
+        (job(1), "1 failed pod and waits for up to 10 s after the latest failure"),
         (
             job(1, backoffLimitPerIndex=9),
-            99.0,
             "1 failed pod and waits for up to 600 s after each failure of an index",
         ),
     ],
 )
-def test_delay_is_explained_with_its_end_when_the_failure_was_observed(of, failed_at, expected):
-    """The end is wall-clock time; a failure that was not observed has none."""
-    text = explain(of, failed_at, NOW)
-
-    assert text == (f"the Job controller counts {expected}" if expected else "")
+def test_delay_is_explained_when_a_job_counts_failures(of, expected):
+    """From the Job's status alone."""
+    assert explain(of) == (f"the Job controller counts {expected}" if expected else "")
 
 
-def test_ledger_keeps_the_time_of_a_failure_until_the_job_is_gone():
+def test_time_of_a_failure_is_kept_until_the_job_is_gone():
     """A failure that moves from one field of the status to another is no further one."""
-    ledger = EpochLedger()
+    times = FailureTimes()
     states = [job(), job(0, ["x"]), job(1)]
-    ledger.job_changed(None, states[0], 1.0)
-    seen = [ledger.failed_at(states[0])]
-    ledger.job_changed(states[0], states[1], 2.0)
-    ledger.job_changed(states[1], states[2], 3.0)
-    seen.append(ledger.failed_at(states[2]))
-    ledger.job_changed(states[2], job(uid="other"), 4.0)
+    times.job_changed(None, states[0], 1.0)
+    seen = [times.of(states[0])]
+    times.job_changed(states[0], states[1], 2.0)
+    times.job_changed(states[1], states[2], 3.0)
+    seen.append(times.of(states[2]))
+    times.job_changed(states[2], job(uid="other"), 4.0)
 
-    assert [*seen, ledger.failed_at(states[2])] == [None, 2.0, None]
+    assert [*seen, times.of(states[2])] == [None, 2.0, None]
