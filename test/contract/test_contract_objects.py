@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.contract_kit import USER_AGENT, Answer, Api, config_map, pod, widget
+from support.contract_kit import Answer, Api, config_map, pod, widget
 
 
 async def test_create_answers_with_the_stored_object(api: Api) -> None:
@@ -372,17 +372,6 @@ async def test_pod_binding(api: Api) -> None:
     assert (bound.status, bound.body["status"]) == (201, "Success")
     assert again.failure == (409, 409, "Conflict")
     assert read.body["spec"]["nodeName"] == "node-1"
-
-
-async def test_managers_of_plain_writes(api: Api) -> None:
-    """A write is attributed to its fieldManager, or else to the user agent's first word."""
-    path = f"{api.configmaps}/a"
-    made = await api.make("a", data={"k": "1"})
-    done = await api.merge(path, {"data": {"l": "2"}}, fieldManager="other")
-
-    assert [m["manager"] for m in made.meta["managedFields"]] == [USER_AGENT.split("/")[0]]
-    found = {(m["manager"], m["operation"]) for m in done.meta["managedFields"]}
-    assert found == {("contract", "Update"), ("other", "Update")}
 
 
 async def test_concurrent_replaces_have_one_winner(api: Api) -> None:

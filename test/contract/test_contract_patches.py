@@ -206,13 +206,3 @@ async def test_custom_kinds_have_no_strategic_merge_patch(api: Api) -> None:
 
     assert answer.failure == (415, 415, "UnsupportedMediaType")
     assert "application/apply-patch+yaml" in answer.body["message"]
-
-
-async def test_force_is_for_apply_only(api: Api) -> None:
-    """A merge patch with force is refused."""
-    await api.make("a")
-
-    answer = await api.merge(f"{api.configmaps}/a", {"data": {"k": "1"}}, force="true")
-
-    assert answer.failure == (422, 422, "Invalid")
-    assert answer.causes == [("FieldValueForbidden", "force")]

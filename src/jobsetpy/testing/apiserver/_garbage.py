@@ -18,8 +18,6 @@ from jobsetpy.testing.apiserver._registry import DeleteOptions, Registry
 from jobsetpy.testing.apiserver._storage import Change, Collection
 from jobsetpy.testing.apiserver._writes import WriteOptions
 
-_WRITE = WriteOptions("kube-controller-manager")
-
 
 class GarbageCollector:
     """Deletes objects without a living owner.
@@ -127,4 +125,4 @@ class GarbageCollector:
         def change(obj: Json) -> Json:
             return {**obj, "metadata": {**obj["metadata"], **meta}}
 
-        self._registry.patch(collection, key, change, _WRITE)
+        self._registry.patch(collection, key, change, WriteOptions())

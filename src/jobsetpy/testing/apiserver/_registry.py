@@ -108,7 +108,6 @@ class Registry(Writer):
         key: ObjectKey,
         action: str,
         body: Json,
-        options: WriteOptions,
     ) -> None:
         """Execute a POST to ``binding`` (assign the pod to a node) or ``eviction`` (delete it)."""
         if action == "binding":
@@ -136,7 +135,7 @@ class Registry(Writer):
             meta["annotations"] = {**(meta.get("annotations") or {}), **notes}
             return {**obj, "metadata": meta, "spec": spec}
 
-        self.patch(collection, key, bind, WriteOptions(options.manager, "binding"))
+        self.patch(collection, key, bind, WriteOptions("binding"))
 
 
 def _check_binding(key: ObjectKey, body: Json) -> None:

@@ -30,8 +30,9 @@ class FakeApiServer(World):
             assert server.get("jobs", "a-w-0") is not None
 
     It follows the API server's rules as far as controllers notice them; the contract suite runs
-    the same tests against a real one. There are no quotas and no authorization. Custom resources
-    are pruned, defaulted and validated by the schema of their CRD, except for its CEL rules.
+    the same tests against a real one. There are no quotas and no authorization, and only
+    server-side apply owns fields. Custom resources are pruned, defaulted and validated by the
+    schema of their CRD, except for its CEL rules.
     Admission webhooks are called for clients' writes (``serve_webhooks``). The inherited methods
     work at any time, even if the server is not running.
 

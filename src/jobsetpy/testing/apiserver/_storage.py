@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.testing.apiserver._fields import Claims
 from jobsetpy.testing.apiserver._kinds import Json, Kind
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -140,6 +141,8 @@ class Storage:
         self._collections: dict[tuple[str, str], Collection] = {}
         self._dependents: dict[str, dict[tuple[Collection, ObjectKey], None]] = {}
         self._uids: dict[str, tuple[Collection, ObjectKey]] = {}
+        #: Latest configurations of server-side apply, by the object's uid.
+        self.claims: dict[str, Claims] = {}
 
     def register(self, kind: Kind, *, floor: int | None = None) -> Collection:
         """Add a kind; for watches from before this moment, the resourceVersion is too old."""
@@ -188,6 +191,7 @@ class Storage:
         obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.version)}
         new = Version(collection.kind, obj)
         self._uids.pop(obj["metadata"]["uid"], None)
+        self.claims.pop(obj["metadata"]["uid"], None)
         self._link((collection, key), old, None)
         self._publish(collection, Change(self.version, "DELETED", key, new, old))
         return new

@@ -8,7 +8,7 @@ import attrs
 import msgspec
 
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.api.structural_schema import forbidden, required
+from jobsetpy.api.structural_schema import required
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver import _discovery, _http, _patches
 from jobsetpy.testing.apiserver._admission import Admission, Review
@@ -42,21 +42,16 @@ class Call:
         """Return the parameters of a write.
 
         Raises:
-            StatusError: 422, for an apply without a manager and ``force`` without an apply.
+            StatusError: 422, for an apply without a manager.
         """
-        query, apply = self.request.query, self.request.verb == "apply"
+        query = self.request.query
         manager = query.get("fieldManager", "")
-        causes = []
-        if apply and not manager:
-            causes.append(required("fieldManager", "is required for apply patch"))
-        if not apply and "force" in query:
-            causes.append(forbidden("force", "may not be specified for non-apply patch"))
-        if causes:
-            raise answers.invalid_options("PatchOptions", causes)
-        default = self.request.target.user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
+        if self.request.verb == "apply" and not manager:
+            missing = required("fieldManager", "is required for apply patch")
+            raise answers.invalid_options("PatchOptions", [missing])
         return WriteOptions(
-            manager or default,
             self.route.subresource,
+            manager,
             dry_run=self.trial or query.get("dryRun") == "All",
             validate=not self.trial,
         )
@@ -218,7 +213,7 @@ def _create(registry: Registry, call: Call, options: WriteOptions) -> Answer:
         return call.answer(registry.create(collection, route.namespace, body, options), True)
     if route.subresource == "status":
         raise answers.method_not_allowed()
-    registry.pod_action(collection, route.key, route.subresource, body, options)
+    registry.pod_action(collection, route.key, route.subresource, body)
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return 201, msgspec.json.encode({**status, "code": 201})
 

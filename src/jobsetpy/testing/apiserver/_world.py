@@ -22,8 +22,6 @@ from jobsetpy.testing.apiserver._requests import RequestLog
 from jobsetpy.testing.apiserver._storage import Change, Collection, Storage
 from jobsetpy.testing.apiserver._writes import WriteOptions
 
-_MANAGER = "test"
-
 
 class World:
     """Objects of a fake cluster, changed by the API server's rules.
@@ -124,7 +122,7 @@ class World:
         namespace = namespace or body.get("metadata", {}).get("namespace") or "default"
         full = {"apiVersion": info.api_version, "kind": info.kind, **body}
         made = self._registry.create(
-            collection, namespace if info.namespaced else "", full, WriteOptions(_MANAGER)
+            collection, namespace if info.namespaced else "", full, WriteOptions()
         )
         return self._settled(made)
 
@@ -158,7 +156,7 @@ class World:
             collection,
             self._key(collection, namespace, name),
             lambda obj: _patches.merge_patch(obj, patch),
-            WriteOptions(_MANAGER, subresource),
+            WriteOptions(subresource),
         )
         return self._settled(done)
 

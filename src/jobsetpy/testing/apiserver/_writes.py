@@ -37,8 +37,8 @@ class WriteOptions:
     ``validate`` is for requests; objects set up by a test need not be complete.
     """
 
-    manager: str = "unknown"
     subresource: str = ""
+    manager: str = ""
     dry_run: bool = False
     validate: bool = False
 
@@ -74,15 +74,10 @@ class Writer:
             raise answers.internal("resourceVersion should not be set on objects to be created")
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
             meta.pop(name, None)
-        return self._finish_create(collection, namespace, obj, None, options)
+        return self._finish_create(collection, namespace, obj, options)
 
     def _finish_create(
-        self,
-        collection: Collection,
-        namespace: str,
-        obj: Json,
-        managed: list[Json] | None,
-        options: WriteOptions,
+        self, collection: Collection, namespace: str, obj: Json, options: WriteOptions
     ) -> Json:
         kind, meta = collection.kind, obj["metadata"]
         self._name(kind, meta)
@@ -96,10 +91,6 @@ class Writer:
         tidy(meta)
         if options.validate:
             _validation.check(kind, obj)
-        if managed is not None:
-            meta["managedFields"] = managed
-        else:
-            _fields.record_update(kind, None, obj, self._owner("Update", kind, options))
         if options.dry_run:
             return obj
         return self.storage.put(collection, key, obj).obj
@@ -251,7 +242,6 @@ class Writer:
         if options.validate:
             _validation.check_types(kind, obj, patch=patch)
         self._prepare(kind, old, obj, options)
-        _fields.record_update(kind, old, obj, self._owner("Update", kind, options))
         return self._store(collection, key, old, obj, dry_run=options.dry_run)
 
     def _prepare(self, kind: Kind, old: Json, obj: Json, options: WriteOptions) -> None:
@@ -321,17 +311,23 @@ class Writer:
         if version and (live is None or version != live["metadata"]["resourceVersion"]):
             raise answers.conflict(kind.info, key.name)
         self._reset(kind, applied, options.subresource)
-        writer = self._owner("Apply", kind, options)
-        merged = _fields.apply(kind, live, applied, writer, force=force)
-        managed = merged["metadata"].get("managedFields") or []
+        applier, wanted = (
+            _fields.Applier(options.manager, options.subresource),
+            _fields.owned(applied),
+        )
+        claims = self.storage.claims.get(live["metadata"]["uid"], {}) if live is not None else {}
+        merged = _fields.apply(kind, live, claims, applier, wanted, force=force)
         merged["kind"], merged["apiVersion"] = kind.info.kind, kind.info.api_version
         if live is None:
             merged["metadata"]["name"] = key.name
             self._check_namespace(kind, key.namespace, merged["metadata"])
-            made = self._finish_create(collection, key.namespace, merged, managed, options)
-            return made, True
-        self._prepare(kind, live, merged, options)
-        return self._store(collection, key, live, merged, dry_run=options.dry_run), False
+            done = self._finish_create(collection, key.namespace, merged, options)
+        else:
+            self._prepare(kind, live, merged, options)
+            done = self._store(collection, key, live, merged, dry_run=options.dry_run)
+        if not options.dry_run:
+            self.storage.claims[done["metadata"]["uid"]] = {**claims, applier: wanted}
+        return done, live is None
 
     @staticmethod
     def _reset(kind: Kind, applied: Json, subresource: str) -> None:
@@ -346,10 +342,6 @@ class Writer:
                 del applied[name]
         elif kind.status:
             applied.pop("status", None)
-
-    def _owner(self, operation: str, kind: Kind, options: WriteOptions) -> _fields.Owner:
-        version, subresource = kind.info.api_version, options.subresource
-        return _fields.Owner(options.manager, operation, version, subresource, self._now())
 
     def _now(self, plus_s: float = 0) -> str:
         return seconds_text(self._clock.now() + timedelta(seconds=plus_s))
