@@ -81,42 +81,11 @@ class Workers:
 
 
 @pytest.mark.parametrize("mode", ["supervisor", "sidecar"])
-async def test_group_restarts_in_place_before_and_after_a_second_admission(tenant, kubectl, mode):
-    """A killed worker restarts its group in its pods; Kueue does not change that."""
-    kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
-    flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
-    await tenant.queue((flavor, {"cpu": 1}))
-    job = real_job(tenant)
-    del job["template"]["spec"]["backoffLimit"]
-    body = jobset("js", job, failurePolicy={"restartStrategy": "InPlaceRestart", "maxRestarts": 4})
-    body["metadata"]["annotations"] = {keys.IN_PLACE_AGENT_ANNOTATION: mode}
-    workers = Workers(tenant, "js", supervised=mode == "supervisor")
-    await tenant.create(body)
-    pods = await workers.run(2)
-
-    await workers.kill_one()
-    assert await workers.run(2) == pods
-
-    await tenant.activate("js", on=False)
-    await tenant.until_suspended("js")
-    await tenant.activate("js", on=True)
-    others = await workers.run(2)
-    assert not others & pods
-
-    await workers.kill_one()
-    assert await workers.run(2) == others
-    await tenant.until_condition("js", "RestartingInPlace", "False")
-    status = (await tenant.jobset("js"))["status"]
-    assert status["restarts"] == 0  # no Job was recreated
-    assert not condition({"status": status}, "Failed")
-
-
-@pytest.mark.parametrize("mode", ["supervisor", "sidecar"])
 async def test_group_is_preempted_during_a_restart_in_place(tenant, kubectl, mode):
     """Its pods end while a worker still stops; admitted again, it runs and restarts in place."""
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
-    low, high = await tenant.priority("low", 1), await tenant.priority("high", 2)
+    low_priority, high = await tenant.priority("low", 1), await tenant.priority("high", 2)
     preemption = {"withinClusterQueue": "LowerPriority"}
     # Enough for either of them: a sidecar adds its request to the worker's.
     quota = {"cpu": "50m" if mode == "sidecar" else "30m"}
@@ -124,7 +93,7 @@ async def test_group_is_preempted_during_a_restart_in_place(tenant, kubectl, mod
     job = real_job(tenant, script=STUBBORN, terminationGracePeriodSeconds=20)
     del job["template"]["spec"]["backoffLimit"]
     policy = {"restartStrategy": "InPlaceRestart", "maxRestarts": 4}
-    body = jobset("low", job, priority=low, failurePolicy=policy)
+    body = jobset("low", job, priority=low_priority, failurePolicy=policy)
     body["metadata"]["annotations"] = {
         keys.IN_PLACE_AGENT_ANNOTATION: mode,
         keys.RESTART_BACKOFF_ANNOTATION: "0",
@@ -146,11 +115,12 @@ async def test_group_is_preempted_during_a_restart_in_place(tenant, kubectl, mod
     await tenant.until_condition("low", "RestartingInPlace", "False")
     await workers.kill_one()
     assert await workers.run(2) == second
-    assert not condition(await tenant.jobset("low"), "Failed")
+    low = await tenant.jobset("low")
+    assert low["status"]["restarts"] == 0  # no Job was recreated
+    assert not condition(low, "Failed")
 
 
-@pytest.mark.parametrize("start", ["true", "false"])
-async def test_spares_need_quota_even_when_the_jobset_starts_without_them(tenant, kubectl, start):
+async def test_spares_need_quota_even_when_the_jobset_starts_without_them(tenant, kubectl):
     """Kueue counts all pods; it neither admits a part nor has another annotation for it."""
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.pool("pool", cpu=20)
@@ -164,7 +134,7 @@ async def test_spares_need_quota_even_when_the_jobset_starts_without_them(tenant
             keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
             keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
             keys.IN_PLACE_SPARES_ANNOTATION: "1",
-            keys.START_WITHOUT_SPARES_ANNOTATION: start,
+            keys.START_WITHOUT_SPARES_ANNOTATION: "true",
             # With it, Kueue admits a part of a Job without a JobSet.
             "kueue.x-k8s.io/job-min-parallelism": "2",
         }
