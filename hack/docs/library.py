@@ -86,7 +86,7 @@ TASKS: Final[Mapping[str, Mapping[str, Task]]] = {
     "docs/reference/testing": {
         "world": Task(
             "Test against a cluster in memory",
-            "World VirtualTime VirtualTimeLoop VirtualClock running_manager FakeJobController"
+            "World VirtualTime VirtualTimeLoop VirtualClock running_manager"
             " Faults Select Rule RequestLog Request StatusError Target crd_of json_patch"
             " eventually",
         ),

@@ -21,17 +21,6 @@ async def test_version(api: Api) -> None:
     assert answer.body["gitVersion"].startswith("v1.")
 
 
-async def test_groups(api: Api) -> None:
-    """The groups are listed with their preferred versions."""
-    core, groups = await api.get("/api"), await api.get("/apis")
-
-    assert core.body["versions"] == ["v1"]
-    assert groups.body["kind"] == "APIGroupList"
-    found = {g["name"]: g["preferredVersion"]["groupVersion"] for g in groups.body["groups"]}
-    assert found["batch"] == "batch/v1"
-    assert found["contract.example.com"] == "contract.example.com/v1"
-
-
 @pytest.mark.parametrize(
     ("path", "name", "kind", "namespaced"),
     [

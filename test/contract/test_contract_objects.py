@@ -189,12 +189,10 @@ async def test_replace_must_fit_its_url(api: Api, meta: dict, failure: tuple) ->
 
 
 async def test_replace_of_nothing(api: Api) -> None:
-    """A PUT to a free name is 404, but creates a lease."""
+    """A PUT to a free name is 404."""
     missing = await api.put(f"{api.configmaps}/a", config_map("a"))
-    lease = await api.put(f"{api.leases}/a", {"metadata": {"name": "a"}, "spec": {}})
 
     assert missing.failure == (404, 404, "NotFound")
-    assert lease.status == 201
 
 
 async def test_a_write_that_changes_nothing_keeps_the_version(api: Api) -> None:
@@ -322,16 +320,6 @@ async def test_dry_run_changes_nothing(api: Api) -> None:
     assert deleted.status == 200
     assert (await api.get(f"{api.configmaps}/b")).status == 404
     assert (await api.get(path)).body == made.body
-
-
-async def test_unknown_paths(api: Api) -> None:
-    """A wrong resource of a known group is a Status, an unknown group is plain text."""
-    wrong = await api.get("/api/v1/nothing")
-    group = await api.get("/apis/not.there/v1/things")
-
-    assert wrong.failure == (404, 404, "NotFound")
-    assert wrong.body["details"] == {}
-    assert (group.status, group.body) == (404, "404 page not found\n")
 
 
 @pytest.mark.parametrize(

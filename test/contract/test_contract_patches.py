@@ -199,10 +199,9 @@ async def test_strategic_merge_patch_of_metadata(api: Api) -> None:
 
 
 async def test_custom_kinds_have_no_strategic_merge_patch(api: Api) -> None:
-    """415 names the supported types."""
+    """Their lists have no merge keys that the server knows."""
     await api.make_widget("a")
 
     answer = await api.call("PATCH", f"{api.widgets}/a", {}, STRATEGIC)
 
     assert answer.failure == (415, 415, "UnsupportedMediaType")
-    assert "application/apply-patch+yaml" in answer.body["message"]

@@ -36,4 +36,3 @@ from jobsetpy.testing.apiserver._server import FakeApiServer as FakeApiServer
 from jobsetpy.testing.apiserver._serving import ServedApi as ServedApi
 from jobsetpy.testing.apiserver._serving import write_kubeconfig as write_kubeconfig
 from jobsetpy.testing.apiserver._world import World as World
-from jobsetpy.testing.controllers._jobcontroller import FakeJobController as FakeJobController

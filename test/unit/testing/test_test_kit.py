@@ -2,17 +2,13 @@
 
 import asyncio
 import os
-import re
-import signal
 import subprocess
 import sys
 
 import pytest
-import yaml
 
 from jobsetpy import runtime as rt
 from jobsetpy.testing import FakeApiServer, Select, VirtualTimeLoop
-from support import patience
 
 
 class Labeller:
@@ -116,37 +112,6 @@ def test_served_fake_is_used_by_another_loop(fake_api_server):
     assert fake_api_server.call(FakeApiServer.get, "configmaps", "b") is not None
     with pytest.raises(LookupError, match="no such kind"):
         fake_api_server.call(FakeApiServer.list, "nothings")
-
-
-def test_served_fake_runs_as_a_program(tmp_path):
-    """``python -m jobsetpy.testing`` serves the objects of a file until it is stopped."""
-    objects = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
-    ]
-    file, kubeconfig = tmp_path / "objects.yaml", tmp_path / "kubeconfig"
-    file.write_text(yaml.safe_dump_all(objects))
-    command = [sys.executable, "-m", "jobsetpy.testing", "--kubeconfig", kubeconfig, "-f", file]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline()
-            server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-
-            async def names():
-                client = await rt.connect(kubeconfig=str(kubeconfig), environ={})
-                try:
-                    found = await client.get(rt.Namespace, "", "team")
-                    return found.metadata.name, await client.get(rt.ConfigMap, "default", "a")
-                finally:
-                    await client.aclose()
-
-            name, _ = asyncio.run(names())
-            process.send_signal(signal.SIGINT)
-            code = process.wait(patience.scaled(30))
-        finally:
-            process.kill()
-    assert (name, code) == ("team", 0)
-    assert re.fullmatch(rf"serving on {server}; export KUBECONFIG={kubeconfig}\n", line)
 
 
 def test_pytest_plugin_imports_nothing(tmp_path):

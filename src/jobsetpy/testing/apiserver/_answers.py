@@ -28,7 +28,6 @@ class StatusError(Exception):
         details: the Status object's ``details``, or ``None`` to leave them out.
         retry_after: seconds for the Retry-After header.
         continue_token: token in the Status' own metadata, as in 410 responses to lists.
-        plain: respond with this text instead of a Status object.
     """
 
     code: int
@@ -37,7 +36,6 @@ class StatusError(Exception):
     details: dict[str, Any] | None = None
     retry_after: int | None = attrs.field(default=None, kw_only=True)
     continue_token: str = attrs.field(default="", kw_only=True)
-    plain: str = attrs.field(default="", kw_only=True)
 
     def __str__(self) -> str:
         return self.message
@@ -81,13 +79,8 @@ def not_found(info: ResourceInfo, name: str) -> StatusError:
 
 
 def no_such_path() -> StatusError:
-    """Return 404 for a path of a known API group that is not a resource."""
+    """Return 404 for a path that is not a resource."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
-
-
-def page_not_found() -> StatusError:
-    """Return 404 for a path outside all known API groups: plain text, no Status."""
-    return StatusError(404, "NotFound", "404 page not found", plain="404 page not found\n")
 
 
 def already_exists(info: ResourceInfo, name: str) -> StatusError:
@@ -148,15 +141,9 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
-def unsupported_media_type(accepted: Sequence[str] = ()) -> StatusError:
-    """Return 415, with the accepted types where the real server names them."""
-    if not accepted:
-        return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    message = (
-        "the body of the request was in an unknown format - accepted media types include: "
-        + ", ".join(accepted)
-    )
-    return StatusError(415, "UnsupportedMediaType", message)
+def unsupported_media_type() -> StatusError:
+    """Return 415."""
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def expired(message: str, *, continue_token: str = "") -> StatusError:

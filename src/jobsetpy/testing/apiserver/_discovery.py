@@ -1,4 +1,4 @@
-"""Discovery documents of the server: groups, resources, version."""
+"""Discovery documents of the server: resources, version."""
 
 from __future__ import annotations
 
@@ -16,41 +16,17 @@ def discover(storage: Storage, path: str) -> dict[str, Any] | None:
     match parts:
         case ["version"]:
             return VERSION
-        case ["api"]:
-            return {"kind": "APIVersions", "versions": ["v1"]}
-        case ["apis"]:
-            groups = [_group(storage, name) for name in _groups(storage)]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["api", "v1"]:
             return _resources(storage, "", "v1")
-        case ["apis", group] if group in _groups(storage):
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(storage, group)}
-        case ["apis", group, version] if version in _groups(storage).get(group, ()):
+        case ["apis", group, version] if _knows_group(storage, group, version):
             return _resources(storage, group, version)
         case _:
             return None
 
 
-def knows_group(storage: Storage, group: str, version: str) -> bool:
+def _knows_group(storage: Storage, group: str, version: str) -> bool:
     """Return whether the group and version have a resource."""
     return any((one.kind.info.group, one.kind.info.version) == (group, version) for one in storage)
-
-
-def _groups(storage: Storage) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for collection in storage:
-        info = collection.kind.info
-        if info.group and info.version not in groups.setdefault(info.group, []):
-            groups[info.group].append(info.version)
-    return groups
-
-
-def _group(storage: Storage, name: str) -> dict[str, Any]:
-    versions = [
-        {"groupVersion": f"{name}/{version}", "version": version}
-        for version in _groups(storage)[name]
-    ]
-    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
 def _resources(storage: Storage, group: str, version: str) -> dict[str, Any]:

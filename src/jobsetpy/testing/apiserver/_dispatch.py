@@ -114,7 +114,7 @@ class Dispatcher:
         if document is not None and request.method == "GET":
             return Reply(200, msgspec.json.encode(document))
         if request.route is None:
-            raise answers.page_not_found()
+            raise answers.no_such_path()
         collection = resolve(self._registry.storage, request.route)
         if request.refused is not None:
             raise request.refused
@@ -144,7 +144,5 @@ class Dispatcher:
 
 def failure(error: StatusError) -> Reply:
     """Return the response for an exception."""
-    if error.plain:
-        return Reply(error.code, error.plain.encode(), content_type="text/plain")
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return Reply(error.code, msgspec.json.encode(error.body()), headers)

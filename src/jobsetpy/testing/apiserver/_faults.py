@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypedDict, Unpack
 
 import attrs
 
-Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate", "drop_bookmarks"]
+Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate"]
 
 
 @attrs.frozen(kw_only=True)
@@ -194,10 +194,6 @@ class Faults:
     def duplicate(self, *, times: int = 2, **select: Unpack[Select]) -> Rule:
         """Send watch events ``times`` times; ``count`` limits the number of repeated events."""
         return self._add(Rule(action="duplicate", times=times, **select))
-
-    def drop_bookmarks(self, **select: Unpack[Select]) -> Rule:
-        """Send no bookmarks, as a server may, except the one that ends initial events."""
-        return self._add(Rule(action="drop_bookmarks", **select))
 
     def end_watches(self, **select: Unpack[Select]) -> int:
         """End open watches cleanly, as a server does on their timeout; return their number."""

@@ -52,11 +52,9 @@ class Kind:
         defaults: sets defaults of a new object.
         keeps_status: a create keeps the status in its body.
         unconditional_update: a PUT may omit the resourceVersion.
-        create_on_update: a PUT to a free name creates the object.
         returns_deleted: DELETE responds with the object rather than a Status.
         schema: structural schema of a custom kind, by which objects are pruned, defaulted and
             validated; ``None``: objects are stored unchanged.
-        zero: fields of an empty object of the kind besides its metadata; used by bookmarks.
     """
 
     info: ResourceInfo
@@ -69,10 +67,8 @@ class Kind:
     defaults: Callable[[Json], None] | None = None
     keeps_status: bool = False
     unconditional_update: bool = True
-    create_on_update: bool = False
     returns_deleted: bool = False
     schema: Mapping[str, Any] | None = None
-    zero: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
     def selectable(self) -> Mapping[str, FieldReader]:
@@ -166,14 +162,6 @@ _deployment = _spec_defaults(
     progressDeadlineSeconds=600,
     strategy={"type": "RollingUpdate", "rollingUpdate": _ROLLING},
 )
-_replicas = _spec_defaults({"replicas": 0}, replicas=1)
-_cron_job = _spec_defaults(
-    {},
-    concurrencyPolicy="Allow",
-    suspend=False,
-    successfulJobsHistoryLimit=3,
-    failedJobsHistoryLimit=1,
-)
 _service = _spec_defaults({"loadBalancer": {}}, type="ClusterIP", sessionAffinity="None")
 _claim = _spec_defaults({"phase": "Pending"}, volumeMode="Filesystem")
 
@@ -210,14 +198,11 @@ PODS = Kind(
     generation=True,
     defaults=_pod,
     returns_deleted=True,
-    zero={"spec": {"containers": None}, "status": {}},
     fields={
         "spec.nodeName": _reader("spec", "nodeName"),
         "spec.restartPolicy": _reader("spec", "restartPolicy"),
         "spec.schedulerName": _reader("spec", "schedulerName"),
-        "spec.serviceAccountName": _reader("spec", "serviceAccountName"),
         "status.phase": _reader("status", "phase"),
-        "status.podIP": _reader("status", "podIP"),
     },
 )
 JOBS = Kind(
@@ -225,26 +210,20 @@ JOBS = Kind(
     status=True,
     generation=True,
     defaults=_job,
-    zero={"spec": {"template": {"metadata": {}, "spec": {"containers": None}}}, "status": {}},
     fields={"status.successful": _reader("status", "succeeded", absent="0")},
 )
 EVENTS = Kind(
     ResourceInfo("events.k8s.io", "v1", "Event", "events"),
-    create_on_update=True,
     fields={
         "reason": _reader("reason"),
-        "type": _reader("type"),
-        "reportingController": _reader("reportingController"),
         "regarding.kind": _reader("regarding", "kind"),
         "regarding.name": _reader("regarding", "name"),
-        "regarding.namespace": _reader("regarding", "namespace"),
         "regarding.uid": _reader("regarding", "uid"),
     },
 )
 LEASES = Kind(
     ResourceInfo("coordination.k8s.io", "v1", "Lease", "leases"),
     unconditional_update=False,
-    create_on_update=True,
 )
 
 BUILTIN: tuple[Kind, ...] = (
@@ -274,12 +253,11 @@ BUILTIN: tuple[Kind, ...] = (
     ),
     Kind(_core("ConfigMap", "configmaps")),
     Kind(_core("LimitRange", "limitranges")),
-    Kind(_core("Secret", "secrets"), defaults=_secret, fields={"type": _reader("type")}),
+    Kind(_core("Secret", "secrets"), defaults=_secret),
     Kind(
         _core("Node", "nodes", namespaced=False),
         status=True,
         keeps_status=True,
-        fields={"spec.unschedulable": _reader("spec", "unschedulable", absent="false")},
     ),
     Kind(
         _core("PersistentVolumeClaim", "persistentvolumeclaims"),
@@ -288,13 +266,7 @@ BUILTIN: tuple[Kind, ...] = (
         returns_deleted=True,
     ),
     _workload("apps", "Deployment", _deployment),
-    attrs.evolve(
-        _workload("apps", "ReplicaSet", _replicas),
-        fields={"status.replicas": _reader("status", "replicas", absent="0")},
-    ),
-    _workload("apps", "StatefulSet", _replicas),
-    _workload("apps", "DaemonSet"),
-    _workload("batch", "CronJob", _cron_job),
+    _workload("batch", "CronJob"),
     Kind(
         _core("ServiceAccount", "serviceaccounts"),
         unconditional_update=False,

@@ -8,7 +8,7 @@ and other built-in kinds are stored with any content. Objects created by a test 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from jobsetpy.api import structural_schema
@@ -22,33 +22,6 @@ _KEY: Final = re.compile(f"(?P<prefix>{_SUBDOMAIN}/)?(?P<name>{_NAME})")
 _LABEL_VALUE: Final = re.compile(f"({_NAME})?")
 _LABEL_LENGTH: Final = 63
 _PREFIX_LENGTH: Final = 253
-
-
-def check_types(kind: Kind, obj: Json, *, patch: bool = False) -> None:
-    """Reject values of labels, annotations and a ConfigMap's data that are no strings.
-
-    Args:
-        kind: the kind.
-        obj: the object as received, or as patched.
-        patch: the object is the result of a patch.
-
-    Raises:
-        StatusError: 400; 422 for a patch.
-    """
-    meta = obj.get("metadata") or {}
-    maps = {f"metadata.{name}": meta.get(name) for name in ("labels", "annotations")}
-    if kind.info.kind == "ConfigMap":
-        maps["data"] = obj.get("data")
-    for path, value in maps.items():
-        is_text = isinstance(value, Mapping) and all(isinstance(v, str) for v in value.values())
-        if value is None or is_text:
-            continue
-        why = f"json: cannot unmarshal into Go struct field {path} of type map[string]string"
-        if patch:
-            raise answers.invalid(kind.info, meta.get("name", ""), [bad_value("patch", path, why)])
-        version = kind.info.version
-        what = f'{kind.info.kind} in version "{version}" cannot be handled as a {kind.info.kind}'
-        raise answers.bad_request(f"{what}: {why}")
 
 
 def check(kind: Kind, new: Json) -> None:
@@ -68,7 +41,8 @@ def check(kind: Kind, new: Json) -> None:
 def _metadata(meta: Json) -> Iterator[Cause]:
     for key, value in (meta.get("labels") or {}).items():
         yield from _key("metadata.labels", key)
-        if len(value) > _LABEL_LENGTH or not _LABEL_VALUE.fullmatch(value):
+        fits = isinstance(value, str) and len(value) <= _LABEL_LENGTH
+        if not fits or not _LABEL_VALUE.fullmatch(value):
             yield bad_value("metadata.labels", value, "a valid label must be at most 63 characters")
     for key in meta.get("annotations") or {}:
         yield from _key("metadata.annotations", key.lower())

@@ -10,7 +10,7 @@ import msgspec
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.structural_schema import required
 from jobsetpy.testing.apiserver import _answers as answers
-from jobsetpy.testing.apiserver import _discovery, _http, _patches
+from jobsetpy.testing.apiserver import _http, _patches
 from jobsetpy.testing.apiserver._admission import Admission, Review
 from jobsetpy.testing.apiserver._http import Route
 from jobsetpy.testing.apiserver._kinds import Json
@@ -84,9 +84,7 @@ def resolve(storage: Storage, route: Route) -> Collection:
     """
     collection = storage.find(route.group, route.plural)
     if collection is None or collection.kind.info.version != route.version:
-        if _discovery.knows_group(storage, route.group, route.version):
-            raise answers.no_such_path()
-        raise answers.page_not_found()
+        raise answers.no_such_path()
     info = collection.kind.info
     misplaced = route.name and not route.namespace if info.namespaced else route.namespace
     known = {"", "status"} if collection.kind.status else {""}
@@ -123,7 +121,7 @@ def _write(registry: Registry, call: Call) -> Answer:
         case "create":
             return _create(registry, call, options)
         case "update":
-            return call.answer(*registry.replace(collection, key, call.body(), options))
+            return call.answer(registry.replace(collection, key, call.body(), options))
         case "apply":
             _, applied = call.patch()
             force = bool(_http.truth(call.request.query, "force"))
@@ -154,7 +152,7 @@ async def perform_admitted(registry: Registry, admission: Admission, call: Call)
     request, route, collection = call.request, call.route, call.collection
     operation, subresource = _OPERATIONS.get(request.verb, ""), route.subresource
     if operation == "UPDATE" and collection.get(route.key) is None and not subresource:
-        operation = "CREATE"  # an apply, or a PUT, that creates the object
+        operation = "CREATE"  # an apply that creates the object
     if subresource in {"binding", "eviction"} or not (
         operation and admission.concerns(collection, operation, subresource)
     ):

@@ -194,8 +194,6 @@ class Watch:
     async def _bookmark(self, *, ends_initial: bool = False) -> None:
         if self._version > self._storage.version:
             return  # the watch began in the future, as after a restore of etcd
-        if not ends_initial and self._faults.take("drop_bookmarks", self.target):
-            return
         info = self._collection.kind.info
         # Every change up to the store's version was processed, even if it was not sent.
         self._version = max(self._version, self._storage.version)
@@ -203,7 +201,7 @@ class Watch:
         if ends_initial:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
         obj: dict[str, Any] = {"kind": info.kind, "apiVersion": info.api_version}
-        obj |= {"metadata": meta, **self._collection.kind.zero}
+        obj |= {"metadata": meta}
         await self._event("BOOKMARK", json.dumps(obj, separators=(",", ":")).encode())
 
     async def _error(self, code: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobsetpy.aio import Clock, LoopClock
@@ -46,8 +46,6 @@ class World:
         self.requests: RequestLog = self._dispatcher.requests
         """Requests of clients."""
         self._collects = False
-        self._controllers: builtins.list[tuple[Callable[[Change], None], Callable[[], None]]] = []
-        self._settling = False
         for kind in (*BUILTIN, DEFINITIONS):
             self._storage.register(kind, floor=0)
         for name in ("default", "kube-system", "kube-public"):
@@ -80,8 +78,7 @@ class World:
     def garbage_collect(self) -> bool:
         """Follow owner references after each write; initially off.
 
-        While it is off, foreground deletions wait for ``collect_garbage()`` or for a test to
-        remove their finalizer.
+        While it is off, foreground deletions wait for a test to remove their finalizer.
         """
         return self._collects
 
@@ -89,7 +86,8 @@ class World:
     def garbage_collect(self, on: bool) -> None:
         self._collects = on
         if on:
-            self.collect_garbage()
+            self._garbage.scan()
+            self._garbage.collect()
 
     @property
     def graceful_pods(self) -> bool:
@@ -193,15 +191,6 @@ class World:
         """Drop all history: every resourceVersion before now is too old (410) from now on."""
         self._storage.compact()
 
-    def add_controller(self, note: Callable[[Change], None], work: Callable[[], None]) -> None:
-        """Add a controller that runs inside this world.
-
-        Args:
-            note: called with every change, while it is made: it may only record it.
-            work: called after each request, repeatedly until it changes nothing.
-        """
-        self._controllers.append((note, work))
-
     def serve_webhooks(self, service: str, target: str | Handler) -> None:
         """Set the location of a service's webhooks, for configurations that name it.
 
@@ -215,27 +204,9 @@ class World:
         """
         self._dispatcher.admission.services[service] = target
 
-    def collect_garbage(self) -> None:
-        """Run the garbage collector once."""
-        self._garbage.scan()
-        self._garbage.collect()
-
     def transport(self, *, user_agent: str = "memory") -> MemoryTransport:
         """Return a client transport that is connected to this world, without sockets."""
         return MemoryTransport(self._dispatcher, user_agent=user_agent)
-
-    def kind_named(self, api_version: str, kind: str) -> ResourceInfo:
-        """Return the resource of a kind, by the names in manifests.
-
-        Raises:
-            LookupError: there is none.
-        """
-        for collection in self._storage:
-            info = collection.kind.info
-            if (info.api_version, info.kind) == (api_version, kind):
-                return info
-        msg = f"the fake server has no kind {kind} in {api_version}; create its definition first"
-        raise LookupError(msg)
 
     # -- for the server ----------------------------------------------------------------------
 
@@ -262,8 +233,6 @@ class World:
             self._defined(change)
         if self._collects:
             self._garbage.note(collection, change)
-        for note, _ in self._controllers:
-            note(change)
 
     def _defined(self, change: Change) -> None:
         """Handle the creation, update or deletion of a CustomResourceDefinition."""
@@ -279,20 +248,8 @@ class World:
             self.faults.end_watches(resource=plural)
 
     def _settle(self) -> None:
-        """Run the garbage collector and the controllers until nothing changes."""
-        if self._settling:
-            return
-        self._settling = True
-        try:
-            version = -1
-            while version != self._storage.version:
-                version = self._storage.version
-                if self._collects:
-                    self._garbage.collect()
-                for _, work in self._controllers:
-                    work()
-        finally:
-            self._settling = False
+        if self._collects:
+            self._garbage.collect()
 
     def _settled(self, obj: Json) -> Json:
         self._settle()

@@ -65,8 +65,6 @@ class Writer:
         """Store a new object and return it as stored."""
         kind = collection.kind
         obj = _without_nulls(body)
-        if options.validate:
-            _validation.check_types(kind, obj)
         self._check_type(kind, obj)
         meta = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, meta)
@@ -153,8 +151,8 @@ class Writer:
 
     def replace(
         self, collection: Collection, key: ObjectKey, body: Json, options: WriteOptions
-    ) -> tuple[Json, bool]:
-        """Execute PUT; return the object as stored, and whether it was created."""
+    ) -> Json:
+        """Execute PUT; return the object as stored."""
         kind = collection.kind
         obj = _without_nulls(body)
         self._check_type(kind, obj)
@@ -162,9 +160,6 @@ class Writer:
         self._check_url(kind, key, meta)
         old = collection.get(key)
         if old is None:
-            if kind.create_on_update and not options.subresource and not meta.get("uid"):
-                meta.pop("resourceVersion", None)
-                return self.create(collection, key.namespace, obj, options), True
             raise answers.not_found(kind.info, key.name)
         uid = meta.get("uid")
         if uid and uid != old["metadata"]["uid"]:
@@ -174,7 +169,7 @@ class Writer:
             field, why = "metadata.resourceVersion", "must be specified for an update"
             causes = [bad_value(field, 0, why)]
             raise answers.invalid(kind.info, key.name, causes, kind=kind.info.plural)
-        return self._update(collection, key, old, obj, options), False
+        return self._update(collection, key, old, obj, options)
 
     def patch(
         self,
@@ -198,7 +193,7 @@ class Writer:
         if uid and uid != old["metadata"]["uid"]:
             changed = bad_value("metadata.uid", uid, "field is immutable")
             raise answers.invalid(kind.info, key.name, [changed])
-        return self._update(collection, key, old, obj, options, patch=True)
+        return self._update(collection, key, old, obj, options)
 
     def _check_url(self, kind: Kind, key: ObjectKey, meta: Json) -> None:
         name = meta.get("name")
@@ -219,8 +214,6 @@ class Writer:
         old: Json,
         obj: Json,
         options: WriteOptions,
-        *,
-        patch: bool = False,
     ) -> Json:
         """Apply the rules of every update; ``obj`` and its metadata must not be shared."""
         kind = collection.kind
@@ -239,8 +232,6 @@ class Writer:
             meta.pop(name, None)
             if name in before:
                 meta[name] = before[name]
-        if options.validate:
-            _validation.check_types(kind, obj, patch=patch)
         self._prepare(kind, old, obj, options)
         return self._store(collection, key, old, obj, dry_run=options.dry_run)
 
@@ -299,9 +290,7 @@ class Writer:
         meta = applied.setdefault("metadata", {})
         if meta.get("managedFields"):
             raise answers.bad_request("metadata.managedFields must be nil")
-        if options.validate:
-            _validation.check_types(kind, applied)
-        else:
+        if not options.validate:
             meta.setdefault("name", key.name)
         self._check_url(kind, key, meta)
         live = collection.get(key)

@@ -199,18 +199,6 @@ async def test_duplicated_events(server, http):
     assert len(set(added)) == 1
 
 
-async def test_dropped_bookmarks(server, http):
-    """Periodic bookmarks can be switched off; the end of a streaming list is still marked."""
-    server.faults.drop_bookmarks()
-
-    params = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": "1"}
-    async with http.get(PODS, params=params) as response:
-        found = await lines(response)
-
-    assert len(found) == 1
-    assert b"initial-events-end" in found[0]
-
-
 async def test_ended_and_failed_watches(server, http):
     """end_watches ends cleanly, fail_watches sends an ERROR first; both count what they hit."""
     async with (

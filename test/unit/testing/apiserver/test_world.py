@@ -83,18 +83,6 @@ def test_garbage_collection_can_be_enabled_late():
     assert world.list("jobs") == world.list("pods") == []
 
 
-def test_garbage_collection_once():
-    """collect_garbage() collects once, even if automatic collection is off."""
-    world = World()
-    owner = world.create("configmaps", {"metadata": {"name": "owner"}})
-    world.create("pods", make_pod("a").owned_by(owner).build())
-    world.delete("configmaps", "owner")
-
-    assert world.get("pods", "a") is not None
-    world.collect_garbage()
-    assert world.get("pods", "a") is None
-
-
 def test_definitions_make_kinds():
     """Creating a CustomResourceDefinition makes its kind; deleting it removes all objects."""
     world = World()

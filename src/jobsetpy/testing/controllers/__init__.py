@@ -1,1 +1,0 @@
-"""Fake controllers of Kubernetes."""
