@@ -78,7 +78,6 @@ class Rule(Pattern):
     message: str = ""
     seconds: float = 0.0
     after_events: int = 0
-    after_bytes: int | None = None
     times: int = 1
     reset: bool = False
     hits: int = attrs.field(default=0, init=False)
@@ -154,19 +153,16 @@ class Faults:
         self,
         *,
         after_events: int = 0,
-        after_bytes: int | None = None,
         reset: bool = False,
         **select: Unpack[Select],
     ) -> Rule:
-        """Drop the connection in the middle of a response.
+        """Drop the connection in the middle of a response; an ordinary one ends after its headers.
 
         Hits one request or stream unless ``count`` is given. Open watches are hit as well.
 
         Args:
             after_events: for watches: number of further events (including bookmarks) before the
                 cut; 0 cuts immediately.
-            after_bytes: number of bytes of the body before the cut; in a watch, of the event that
-                follows ``after_events``. Without it an ordinary response ends after its headers.
             reset: reset the connection, which may lose data sent before, instead of closing it.
             **select: selection of requests.
         """
@@ -174,21 +170,18 @@ class Faults:
         rule = Rule(
             action="cut",
             after_events=after_events,
-            after_bytes=after_bytes,
             reset=reset,
             **select,
         )
         return self._add(rule)
 
-    def stall(
-        self, *, after_events: int = 0, after_bytes: int | None = None, **select: Unpack[Select]
-    ) -> Rule:
+    def stall(self, *, after_events: int = 0, **select: Unpack[Select]) -> Rule:
         """Stop sending without closing, until the rule is lifted or the client disconnects.
 
         Hits one request or stream unless ``count`` is given; arguments as for ``cut``.
         """
         select.setdefault("count", 1)
-        rule = Rule(action="stall", after_events=after_events, after_bytes=after_bytes, **select)
+        rule = Rule(action="stall", after_events=after_events, **select)
         return self._add(rule)
 
     def duplicate(self, *, times: int = 2, **select: Unpack[Select]) -> Rule:

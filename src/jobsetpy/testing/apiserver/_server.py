@@ -171,15 +171,13 @@ class FakeApiServer(World):
         rule = self.faults.take("cut", target) or self.faults.take("stall", target)
         if rule is None:
             return web.Response(status=reply.status, body=reply.body, headers=headers)
-        at = rule.after_bytes or 0
         partial = web.StreamResponse(status=reply.status, headers=headers)
         partial.content_length = len(reply.body)
         await partial.prepare(request)
-        await partial.write(reply.body[:at])
         if rule.action == "cut":
             raise ConnectionCutError(reset=rule.reset)
         await rule.lifted.wait()
-        await partial.write(reply.body[at:])
+        await partial.write(reply.body)
         await partial.write_eof()
         return partial
 

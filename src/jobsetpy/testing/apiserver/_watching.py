@@ -217,21 +217,19 @@ class Watch:
         frame = _frame(kind, raw)
         repeat = None if kind == "BOOKMARK" else self._faults.take("duplicate", self.target)
         for _ in range(repeat.times if repeat is not None else 1):
-            await self._obey(frame)
+            await self._obey()
             await self._send(frame)
             self._sent += 1
         await self._obey()
 
-    async def _obey(self, frame: bytes = b"") -> None:
-        """Apply the bound rules that are due; ``frame`` is the next frame to be sent."""
+    async def _obey(self) -> None:
+        """Apply the bound rules that are due."""
         for rule, at in tuple(self._bound):
-            if self._sent < at or (rule.after_bytes is not None and not frame):
+            if self._sent < at:
                 continue
             self._bound.remove((rule, at))
             if rule.lifted.is_set():
                 continue
-            if rule.after_bytes:
-                await self._send(frame[: rule.after_bytes])
             if rule.action == "cut":
                 raise ConnectionCutError(reset=rule.reset)
             await rule.lifted.wait()

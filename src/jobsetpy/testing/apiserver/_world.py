@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jobsetpy.aio import Clock, LoopClock
@@ -58,21 +57,15 @@ class World:
         what: ResourceInfo | type[Any],
         *,
         status: bool = True,
-        list_keys: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Add a custom kind, in short; ``create("customresourcedefinitions", ...)`` works too.
 
         Args:
             what: the resource, or a wire class of it.
             status: ``/status`` is a separate subresource.
-            list_keys: keys of associative lists by dotted path, for server-side apply, such as
-                ``{"status.conditions": ["type"]}``; other lists are atomic.
         """
         info: ResourceInfo = what if isinstance(what, ResourceInfo) else what.RESOURCE
-        keys = {path: tuple(names) for path, names in (list_keys or {}).items()}
-        self._storage.register(
-            Kind(info, status=status, builtin=False, unconditional_update=False, list_keys=keys)
-        )
+        self._storage.register(Kind(info, status=status, builtin=False, unconditional_update=False))
 
     @property
     def garbage_collect(self) -> bool:
@@ -177,15 +170,6 @@ class World:
         key = self._key(collection, namespace, name)
         self._registry.delete(collection, key, DeleteOptions(propagation))
         self._settle()
-
-    def owned(self, what: Any, uid: str) -> builtins.list[Json]:
-        """Return the objects of a kind with an owner reference to ``uid``."""
-        collection = self._collection(what)
-        return [
-            copy.deepcopy(place.objects[key].obj)
-            for place, key in self._storage.dependents(uid)
-            if place is collection
-        ]
 
     def expire(self) -> None:
         """Drop all history: every resourceVersion before now is too old (410) from now on."""
