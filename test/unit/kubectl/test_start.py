@@ -85,7 +85,7 @@ RULES = {
     ),
     *("rules", "rules.restart_budget"),
 }
-API = {"annotations", "keys", "timestamps"}
+API = {"agent_reports", "annotations", "keys", "timestamps"}
 READING = ("status", "restarts")
 WRITING = ("restart", "suspend", "resume")
 
