@@ -22,8 +22,8 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.api.structural_schema import cause
 from jobsetpy.api.unstructured import unstructured
-from jobsetpy.client import Client, HttpRequest
-from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError, TransportError
+from jobsetpy.client import Client
+from jobsetpy.errors import ForbiddenError, NotFoundError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
@@ -43,9 +43,8 @@ from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.restart_in_place.validation.agents import (
     accounts,
     missing_account,
-    release_problem,
-    release_warning,
     restart_all_rules,
+    undeclared_warning,
 )
 from jobsetpy.reconcilers.rules.annotations import check_annotations
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning
@@ -70,8 +69,6 @@ VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"
 MUTATE_POD = "/mutate--v1-pod"
 VALIDATE_POD = "/validate--v1-pod"
 
-_VERSION_TIMEOUT_S = 1.0
-"""Timeout in seconds of the request for the version, which is needed only for a warning."""
 _LOOKUP_TIMEOUT_S = 4.0
 """Timeout in seconds of each lookup of a volume claim."""
 _LARGE_BYTES = 100_000
@@ -196,11 +193,8 @@ class JobSetHandlers:
                 warned = [*warned, *(FieldWarning(each.field, each.message) for each in missing)]
             else:
                 problems = problems or missing
-            of_release = None if problems else await self._of_release(jobset)
-            if isinstance(of_release, FieldError):
-                problems = [of_release]
-            elif of_release is not None:
-                warned = [*warned, of_release]
+            if not problems:
+                warned = [*warned, *self._undeclared(jobset)]
         if problems:
             return invalid_jobset(jobset, problems)
         return Answer(warnings=[str(each) for each in warned]) if warned else ALLOWED
@@ -245,25 +239,16 @@ class JobSetHandlers:
                 pass  # an older role; the Job controller reports a missing account by events
         return found
 
-    async def _of_release(self, jobset: Json) -> FieldError | FieldWarning | None:
-        """Return a message about the first rule that this cluster's release may not support.
+    def _undeclared(self, jobset: Json) -> list[FieldWarning]:
+        """Return a warning about the first rule that no node's kubelet may support.
 
-        The API server is asked every time: a manager may outlive an upgrade of it.
+        Without nodes there is none: they may be added with the pods.
         """
         rules = restart_all_rules(jobset, self._features)
-        if not rules:
-            return None
-        try:
-            request = HttpRequest(method="GET", path="/version", timeout_s=_VERSION_TIMEOUT_S)
-            answer = msgspec.json.decode((await self._client.raw(request)).body)
-        except (ApiError, TransportError, msgspec.MsgspecError):
-            return None  # no warning without a version
-        version = text(answer, "gitVersion")
         nodes = [] if self._nodes is None or not self._nodes.has_synced else self._nodes.list()
-        declared = any(node.restarts_all for node in nodes)
-        return release_problem(rules[0], version) or release_warning(
-            rules[0], version, nodes=len(nodes), declared=declared
-        )
+        if not rules or not nodes or any(node.restarts_all for node in nodes):
+            return []
+        return [undeclared_warning(rules[0], len(nodes))]
 
     async def _claims(self, namespace: str, names: Sequence[str]) -> dict[str, Claim]:
         found: dict[str, Claim] = {}

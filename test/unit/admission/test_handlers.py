@@ -21,7 +21,6 @@ from jobsetpy.informers import Store, StoreWriter
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
 from jobsetpy.testing import FakeApiServer, json_patch
-from jobsetpy.testing.apiserver import _discovery
 from support.admission import hostile
 from support.jobsets import decoded
 
@@ -218,52 +217,27 @@ async def server():
         yield running
 
 
-OLD = "v1.35.4-eks-1"
-GATED = f"{OLD} has RestartAllContainers behind the gate RestartAllContainersOnContainerExits only"
 UNDECLARED = "of 2 nodes declares the feature RestartAllContainersOnContainerExits"
 
 
 @pytest.mark.parametrize(
-    ("version", "nodes", "reason"),
+    ("nodes", "warned"),
     [
-        ("v1.36.3", None, ""),
-        ("v1.36.3", [], ""),  # nodes may be added with the pods
-        ("v1.36.3", [False, True], ""),
-        ("v1.36.3", [False, False], UNDECLARED),
-        (OLD, None, GATED),
-        (OLD, [], GATED),
-        (OLD, [False, True], ""),  # the gate is enabled
-        (OLD, [False, False], UNDECLARED),
-        ("unknown", None, ""),
+        (None, False),
+        ([], False),  # nodes may be added with the pods
+        ([False, True], False),
+        ([False, False], True),
     ],
 )
-async def test_sidecar_has_a_warning_where_its_rule_may_be_missing(
-    monkeypatch, server, version, nodes, reason
-):
-    """It depends on the API server's release and on the nodes; a supervisor needs no rule."""
-    monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
+async def test_sidecar_has_a_warning_where_its_rule_may_be_missing(server, nodes, warned):
+    """It depends on what the nodes declare; a supervisor needs no rule."""
     handlers = JobSetHandlers(server.client(), nodes=None if nodes is None else known(nodes))
     answer = await handlers.validate(create(killed_alone()))
     warnings = [each for each in answer.warnings if "restartPolicyRules[0].action: " in each]
-    assert len(warnings) == bool(reason)
-    assert all(reason in each and "in the mode supervisor" in each for each in warnings)
+    assert len(warnings) == warned
+    assert all(UNDECLARED in each and "in the mode supervisor" in each for each in warnings)
     answer = await handlers.validate(create(supervised()))
     assert not any("RestartAll" in each for each in answer.warnings)
-
-
-@pytest.mark.parametrize("version", ["v1.34.4", "1.9+"])
-async def test_sidecar_is_refused_where_the_api_server_does_not_have_its_rule(
-    monkeypatch, server, version
-):
-    """Its pods would be stored without it, and a restart would be the agent's alone."""
-    monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
-    handlers = JobSetHandlers(server.client())
-    answer = await handlers.validate(create(killed_alone()))
-    (cause,) = answer.status["details"]["causes"]
-    assert cause["field"].endswith("initContainers[0].restartPolicyRules[0].action")
-    assert f"{version}, this API server's release, has no RestartAllContainers" in cause["message"]
-    assert "in the mode supervisor" in cause["message"]
-    assert (await handlers.validate(create(supervised()))).status is None
 
 
 def known(declaring) -> Store[LabelledNode]:
@@ -286,14 +260,6 @@ def supervised() -> dict:
     (_,) = pod.pop("initContainers")
     pod["containers"][0] = {**pod["containers"][0], "command": ["/jobset-agent/supervise"]}
     return jobset
-
-
-async def test_jobset_is_accepted_when_the_api_server_has_no_version(server):
-    """Admission does not depend on that request."""
-    handlers = JobSetHandlers(server.client())
-    rule = server.faults.status(403, verb="get", resource="", count=1)
-    answer = await handlers.validate(create(killed_alone()))
-    assert (answer.status, rule.hits) == (None, 1)
 
 
 async def test_new_jobset_has_warnings(server):

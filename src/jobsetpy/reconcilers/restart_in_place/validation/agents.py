@@ -6,7 +6,6 @@ not checked: templates do not change.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from jobsetpy.api import keys
@@ -37,8 +36,6 @@ KILLED = 137
 
 EXIT_CODE_VARIABLE = "RESTART_POD_IN_PLACE_EXIT_CODE"
 GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
-RESTART_ALL_SINCE, RESTART_ALL_BEHIND_GATE_SINCE = (1, 36), (1, 35)
-"""Minor releases of Kubernetes with the action."""
 ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
 """Recommended rule of an agent."""
 
@@ -112,55 +109,19 @@ def restart_all_rules(jobset: Json, features: Features) -> list[str]:
     ]
 
 
-def release_problem(field: str, version: str) -> FieldError | None:
-    """Return the error for such a rule if the API server's release does not know it.
-
-    The API server would drop the rule from pods: an agent that requests a restart would be
-    restarted alone, next to a worker of the previous epoch.
+def undeclared_warning(field: str, nodes: int) -> FieldWarning:
+    """Return the warning about such a rule where no kubelet declares that it supports it.
 
     Args:
         field: field of the rule's action.
-        version: version of the API server, such as ``v1.35.4``; invalid ones are ignored.
+        nodes: number of nodes.
     """
-    if _release(version) >= RESTART_ALL_BEHIND_GATE_SINCE:
-        return None
-    why = f"{version[:63]}, this API server's release, has no RestartAllContainers: {_OTHERWISE}"
-    return invalid(field, "RestartAllContainers", why)
-
-
-def release_warning(
-    field: str, version: str, *, nodes: int = 0, declared: bool = False
-) -> FieldWarning | None:
-    """Return a warning about such a rule if the API server or kubelets may not support it.
-
-    Args:
-        field: field of the rule's action.
-        version: version of the API server.
-        nodes: number of nodes; with 0, kubelets are not considered.
-        declared: True if the kubelet of a node declares the feature, which requires its feature
-            gate.
-    """
-    if declared:
-        return None
-    gate = keys.RESTART_ALL_FEATURE
-    if nodes:
-        why = (
-            f"none of {nodes} nodes declares the feature {gate}, so pods wait for one that does "
-            "(kubelets of 1.36, or of 1.35 with that gate)"
-        )
-    elif _release(version) < RESTART_ALL_SINCE:
-        why = f"{version[:63]} has RestartAllContainers behind the gate {gate} only"
-    else:
-        return None
-    return FieldWarning(field, f"{why}: {_OTHERWISE}")
-
-
-_OTHERWISE = "use agents in the mode supervisor, or a later release"
-
-
-def _release(version: str) -> tuple[int, int]:
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else RESTART_ALL_SINCE
+    why = (
+        f"none of {nodes} nodes declares the feature {keys.RESTART_ALL_FEATURE}, so pods wait for "
+        "one that does (kubelets of 1.36, or of 1.35 with that gate): "
+        "use agents in the mode supervisor, or a later release"
+    )
+    return FieldWarning(field, why)
 
 
 def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
