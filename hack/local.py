@@ -51,6 +51,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.down:
         Cluster(name=NAME).down()
+        print("no cluster of make cluster runs any more", file=sys.stderr)
         return 0
     given = {tool: name for tool in OTHERS if (name := getattr(options, tool))}
     try:
@@ -63,6 +64,9 @@ def main() -> int:
     except (ClusterError, FileNotFoundError, subprocess.CalledProcessError) as error:
         print(f"make cluster: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("make cluster: interrupted; repeat it, or run make cluster-down", file=sys.stderr)
+        return 130
     print("jobsetpy runs. Next:  . build/env  &&  kubectl jobset doctor", file=sys.stderr)
     return 0
 
@@ -76,6 +80,7 @@ def own(progress: Shown) -> None:
     if not cluster.running:
         cluster.down()  # what a crashed one has left
         cluster.start(detached=True, progress=progress)
+    progress.begin("loading the images")
     cluster.load_images(archives)
     kubectl = Binaries.find(["kubectl"], progress)["kubectl"]
     lines = [f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}"]

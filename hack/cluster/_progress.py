@@ -50,10 +50,6 @@ class Shown(Progress):
         self._bar: Bar | None = None
         self._text = ""
 
-    def __enter__(self) -> Self:
-        self._start = time.monotonic()
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,

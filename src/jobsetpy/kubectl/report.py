@@ -145,7 +145,7 @@ def _estimated(one: Bill, found: Estimate | None, price: float | None) -> str:
     would = found.failures * found.each
     cost = f", {_money(one, would - found.actual, price)} more" if price is not None else ""
     return (
-        f"{found.failures} × {_took(found.each)} = {_took(would)} in the place of "
+        f"{found.failures} × {_took(found.each)} = {_took(would)} instead of "
         f"{_took(found.actual)}{cost} ({found.basis})"
     )
 
@@ -173,8 +173,8 @@ def _notes(bills: Sequence[Bill]) -> Iterator[str]:
     silent = sum(each.running - each.reported for each in bills if not each.bound)
     if silent > 0:
         yield (
-            f"Of the time of training, {_took(silent)} are not divided: workers report their steps "
-            "when a restart in place ends a run."
+            f"Of the time of training, {_took(silent)} cannot be divided into new and repeated "
+            "steps: their workers have not reported them, or do at the next restart in place."
         )
     if bound := [each for each in bills if each.bound]:
         names = ", ".join(each.name for each in bound[:3]) + (", ..." if len(bound) > 3 else "")

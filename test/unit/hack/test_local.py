@@ -1,11 +1,14 @@
 """Installation on the cluster of another tool, which is a script here that writes down its arguments."""
 
+import io
+import time
 from pathlib import Path
 
 import pytest
 
 from hack import local
 from hack.cluster import ClusterError
+from hack.cluster._progress import Shown
 
 
 @pytest.fixture
@@ -51,3 +54,27 @@ def test_missing_tool_is_named_before_images_are_built(calls):
     calls("kubectl")
     with pytest.raises(ClusterError, match="k9s is not in PATH; install it, or run make cluster"):
         local.other("k9s", "mine", lambda: pytest.fail("built"))
+
+
+def test_interrupted_installation_says_how_to_continue(monkeypatch, capsys):
+    """Instead of a traceback."""
+
+    def interrupted(progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "own", interrupted)
+    monkeypatch.setattr("sys.argv", ["local.py"])
+
+    assert local.main() == 130
+    assert "make cluster-down" in capsys.readouterr().err
+
+
+def test_progress_counts_from_the_start_when_a_part_enters_it_again():
+    """The start of a cluster is one part of ``make cluster``, and has the same progress."""
+    out = io.StringIO()
+    with Shown(out) as progress:
+        time.sleep(0.2)
+        with progress:
+            progress.step("ready")
+
+    assert float(out.getvalue().split("s")[0]) >= 0.2

@@ -132,8 +132,8 @@ async def test_report_prints_uses_of_time_with_their_costs(day, capsys):
     assert lines[5].split()[:4] == ["restarts:", "2", "×", "NodeLost,"]
     assert lines[9].split() == ["all", "24h", "100.00%", "880.00"]
     assert lines[10] == "goodput: 86.36% of the time outside queues; nodes lost: 2"
-    assert lines[11].startswith("estimate, all Jobs recreated instead: 2 × 60m = 120m in the place")
-    assert lines[12].startswith("Of the time of training, 120m are not divided")
+    assert lines[11].startswith("estimate, all Jobs recreated instead: 2 × 60m = 120m instead")
+    assert lines[12].startswith("Of the time of training, 120m cannot be divided")
 
 
 async def test_report_of_all_ends_with_their_sum(day, capsys):
