@@ -63,11 +63,11 @@ def test_links_are_replaced_when_another_version_was_installed(tree: Path, tmp_p
 
 
 def test_all_modules_of_supervisors_are_copied(tree: Path) -> None:
-    """So are those that are imported late; modules of the sidecar are not needed."""
+    """So are those that are imported late; modules of the other modes are not needed."""
     source = Path(jobsetpy.agent.__file__).parent
     modules = [
         path.relative_to(source)
-        for folder in ("protocol", "supervisor", "startup_group")
+        for folder in ("protocol", "supervisor")
         for path in (source / folder).rglob("*.py")
     ]
     copied = tree / "app/jobsetpy/agent"
