@@ -14,7 +14,8 @@ from jobsetpy.api.timestamps import micros_text, seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.kubectl.objects import Json, annotations_of, conditions_of, owned
+from jobsetpy.kubectl.objects import annotations_of, conditions_of, owned
+from jobsetpy.reconcilers.rules.json_tree import Json
 
 _JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
 _ENDS: Final = (keys.COMPLETED_CONDITION, keys.FAILED_CONDITION)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.kubectl import output, timeline
-
-Json = Mapping[str, Any]
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
 IN_PLACE: Final = "InPlace"
 RECREATE: Final = "Recreate"
@@ -116,8 +115,8 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
         now: aware.
         start: beginning of the time to report; all of it if ``None``.
     """
-    status, meta = jobset.get("status") or {}, jobset["metadata"]
-    spent = status.get("timeSpent") or {}
+    status, meta = child(jobset, "status"), jobset["metadata"]
+    spent = child(status, "timeSpent")
     began, since = (output.parse_time(spent.get(name)) for name in ("beganAt", "since"))
     if began is None or since is None:
         return None
@@ -125,7 +124,7 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
     until = since if ended else max(now, since)
     if start is not None and until <= start:
         return None
-    uses, restarts = _uses(spent, status, 0.0 if ended else (until - since).total_seconds())
+    uses, restarts = _uses(spent, status, (until - since).total_seconds())
     whole = Bill(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -145,7 +144,7 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
     )
     if start is None or began >= start:
         return whole
-    return _latest(whole, status.get("restartHistory") or (), start, until)
+    return _latest(whole, items(status, "restartHistory"), start, until)
 
 
 def total(bills: Sequence[Bill]) -> Bill:

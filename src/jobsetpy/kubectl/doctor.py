@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
 from jobsetpy.api.scheduling import NATIVE_APIS
@@ -17,6 +17,7 @@ from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.errors import EXIT_ERROR
 from jobsetpy.kubectl.objects import conditions_of
 from jobsetpy.reconcilers.rules import definition
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -52,7 +53,6 @@ _RIGHTS: Final = (
     ("", "pods", "list"),
 )
 
-Json = Mapping[str, Any]
 Result = tuple[str, str] | tuple[str, str, str]
 """Verdict, message and fix of a :class:`Finding`."""
 
@@ -183,7 +183,7 @@ async def _kubelets(cluster: Cluster) -> Result:
     undeclared = [
         _release(_kubelet(node))
         for node in nodes
-        if keys.RESTART_ALL_FEATURE not in (node.get("status", {}).get("declaredFeatures") or ())
+        if keys.RESTART_ALL_FEATURE not in items(child(node, "status"), "declaredFeatures")
     ]
     oldest = min(undeclared, default=RULES_ON_SINCE)
     if oldest < RULES_ON_SINCE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from jobsetpy.errors import ApiError
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.cluster import JOBSETS, Cluster
 from jobsetpy.kubectl.objects import IDLE, annotations_of, describe
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, text
 
 COLUMNS: Final = (
     *("NAMESPACE", "NAME", "STATE", "EPOCH", "STEP", "STEPS/S", "RESTARTS", "RUNNING", "AGE"),
@@ -21,8 +22,6 @@ COLUMNS: Final = (
 FULL: Final = 10
 """Number of restarts in a full history: what was before them is not known."""
 _PACE: Final = re.compile(r"([0-9]{1,19}) ([0-9.]{1,12})")
-
-Json = Mapping[str, Any]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +43,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     notes: dict[tuple[str, str], list[Json]] = {}
     for pod in pods:
         meta = pod["metadata"]
-        name = (meta.get("labels") or {}).get(keys.JOBSET_NAME, "")
+        name = text(child(meta, "labels"), keys.JOBSET_NAME)
         notes.setdefault((meta.get("namespace", ""), name), []).append(annotations_of(pod))
     found = [
         entry(each, notes.get((each["metadata"]["namespace"], each["metadata"]["name"]), ()), now)
@@ -55,7 +54,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     elif not found:
         print("No JobSets found.")  # noqa: T201
     else:
-        shown = 0 if everywhere else 1
+        shown = int(not everywhere)
         rows = [_cells(each, now)[shown:] for each in found]
         styles = [output.STYLES.get(each["state"], "") for each in found]
         for line in output.table(COLUMNS[shown:], rows, styles):
@@ -94,7 +93,7 @@ def running_share(jobset: Json, now: datetime) -> float | None:
 
     ``None`` for a JobSet that has not been restarted.
     """
-    history: Sequence[Json] = (jobset.get("status") or {}).get("restartHistory") or ()
+    history: Sequence[Json] = items(child(jobset, "status"), "restartHistory")
     since = output.parse_time(jobset["metadata"].get("creationTimestamp"))
     if len(history) >= FULL:
         since = output.parse_time(history[0].get("beganAt"))

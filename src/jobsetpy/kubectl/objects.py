@@ -24,8 +24,8 @@ from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import (
     parse_epoch,
 )
 from jobsetpy.reconcilers.rules import restart_budget
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
-Json = Mapping[str, Any]
 T = TypeVar("T")
 
 IDLE: Final = frozenset({"Completed", "Failed", "Suspended"})
@@ -227,7 +227,7 @@ def _working(
 
 def _all_spares(jobs: Sequence[Json], done: InPlaceRestart) -> dict[str, Any]:
     parked = [job for job in jobs if not _works_for(job, done)]
-    spares = sum(_parallelism(job) if job in parked else _spares(job) or 0 for job in jobs)
+    spares = sum(_parallelism(job) if job in parked else _spares(job) for job in jobs)
     with_jobs = any(_spare_jobs(job) for job in jobs)
     if not spares and not with_jobs:
         return {}
@@ -273,9 +273,9 @@ def _closed_since(jobset: Json) -> Any:
     return jobset["metadata"].get("creationTimestamp")
 
 
-def _spares(job: Json) -> int | None:
-    """Number of spares of a Job; ``None`` if its JobSet has none."""
-    return _number(job, keys.IN_PLACE_SPARES_ANNOTATION)
+def _spares(job: Json) -> int:
+    """Number of spares of a Job."""
+    return _number(job, keys.IN_PLACE_SPARES_ANNOTATION) or 0
 
 
 def _spare_jobs(job: Json) -> int:
@@ -314,7 +314,8 @@ def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
     """Return the seat of a pod; ``PARKED`` without one; ``None`` in a JobSet without spares."""
     if not _works_for(job, done):
         return PARKED
-    spares, index = _spares(job), _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
+    spares = _number(job, keys.IN_PLACE_SPARES_ANNOTATION)
+    index = _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
     if spares is None or index is None:
         return None
     name, uid = job["metadata"]["name"], pod["metadata"]["uid"]
@@ -339,7 +340,7 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
         "ready": status.get("ready") or 0,
         "succeeded": status.get("succeeded") or 0,
         "parallelism": _parallelism(job),
-        "seats": 0 if _in_spare_jobs(job) else _parallelism(job) - (_spares(job) or 0),
+        "seats": 0 if _in_spare_jobs(job) else _parallelism(job) - _spares(job),
         **({"missing": missing} if (missing := done.missing(name)) else {}),
         "pods": [_pod(pod, _seat(job, pod, done)) for pod in pods],
     }
@@ -347,14 +348,14 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
 
 def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
     status = pod.get("status", {})
-    containers = status.get("containerStatuses") or ()
+    containers = items(status, "containerStatuses")
     index = _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
-    names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
+    names = [each["name"] for each in items(child(pod, "spec"), "containers")]
     wanted = annotations_of(pod).get(keys.IN_PLACE_CONTAINER_ANNOTATION)
     out: dict[str, Any] = {
         "name": pod["metadata"]["name"],
         "container": wanted or next(iter(names), ""),
-        "index": index if seat is None or seat == PARKED else seat,
+        "index": index,
         "phase": "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase"),
         "node": _node(pod),
         "ready": "Ready" in conditions_of(pod),
@@ -365,7 +366,7 @@ def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
     if seat == PARKED:
         out["spare"] = annotations_of(pod).get(keys.AGENT_STATE_ANNOTATION) or "starting"
     elif seat is not None:
-        out["seat"] = seat
+        out["index"] = out["seat"] = seat
     if waiting := _waiting(pod):
         out["waiting"] = waiting
     return out

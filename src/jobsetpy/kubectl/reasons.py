@@ -17,13 +17,12 @@ from jobsetpy.kubectl.objects import (
     waiting_containers,
 )
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
 MAX_NAMED: Final = 3
 _HANG_LIMIT: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
 
 _RUNS: Final = "runs"
-
-Json = Mapping[str, Any]
 
 _WAITS: Final = (
     "OutdatedDefinition",
@@ -208,8 +207,8 @@ def _indexes(text: str) -> list[str]:
 
 def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     """Return a sentence on the Job controller's back-off, with its end if that is known."""
-    status, name = job.get("status", {}), job["metadata"]["name"]
-    uncounted = (status.get("uncountedTerminatedPods") or {}).get("failed") or ()
+    status, name = child(job, "status"), job["metadata"]["name"]
+    uncounted = items(child(status, "uncountedTerminatedPods"), "failed")
     failures = (status.get("failed") or 0) + len(uncounted)
     if not failures:
         return []
@@ -292,14 +291,13 @@ def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[s
 
     Agents report when a run has ended: nothing is known before the first restart.
     """
-    status = jobset.get("status") or {}
+    status = child(jobset, "status")
     ran = (status.get("syncedEpoch") or 0) > 1
-    templates = [job.get("spec", {}).get("template") or {} for job in jobs]
+    templates = [child(job, "spec", "template") for job in jobs]
     asked = any(
-        annotations_of({"metadata": each.get("metadata") or {}}).get(_HANG_LIMIT)
-        for each in (jobset, *templates)
+        child(each, "metadata", "annotations").get(_HANG_LIMIT) for each in (jobset, *templates)
     )
-    reported = (status.get("inPlaceRestart") or {}).get("highestStep") is not None or any(
+    reported = "highestStep" in child(status, "inPlaceRestart") or any(
         annotations_of(pod).get(keys.PROGRESS_ANNOTATION) for pod in pods
     )
     if not asked or not ran or reported:

@@ -19,6 +19,7 @@ from jobsetpy.kubectl.svg import (
     picture,
     words,
 )
+from jobsetpy.reconcilers.rules.json_tree import child
 
 
 class Phase(NamedTuple):
@@ -61,12 +62,8 @@ def name_of(record: Record) -> str:
 
 def cause_of(record: Record) -> str:
     """Return the cause of a restart in a few words."""
-    cause = record.get("cause") or {}
-    parts = [cause.get("reason", "")]
-    if cause.get("pod"):
-        parts.append(cause["pod"])
-    elif cause.get("job"):
-        parts.append(cause["job"])
+    cause = child(record, "cause")
+    parts = [cause.get("reason"), cause.get("pod") or cause.get("job")]
     if "exitCode" in cause:
         parts.append(f"exit {cause['exitCode']}{_signal(cause['exitCode'])}")
     if cause.get("node"):

@@ -83,7 +83,7 @@ RULES = {
         "restart_in_place.job_controller",
         "restart_in_place.job_controller.replacement_delay",
     ),
-    *("rules", "rules.restart_budget"),
+    *("rules", "rules.json_tree", "rules.restart_budget"),
 }
 API = {"agent_reports", "annotations", "keys", "timestamps"}
 READING = ("status", "restarts")
