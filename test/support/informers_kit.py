@@ -134,7 +134,6 @@ class InformerLog(NullObserver):
         waits: seconds until each failed request is sent again.
         silences: seconds of each silent watch.
         events: types of accepted events.
-        stale: types of dropped events.
         bad: namespace and name of each object that could not be decoded.
         functions: function, class of the error, namespace and name of each failed function.
     """
@@ -146,7 +145,6 @@ class InformerLog(NullObserver):
         self.waits: list[float] = []
         self.silences: list[float] = []
         self.events: list[str] = []
-        self.stale: list[str] = []
         self.bad: list[tuple[str, str]] = []
         self.functions: list[tuple[str, type[Exception], str, str]] = []
 
@@ -168,9 +166,6 @@ class InformerLog(NullObserver):
     def on_event(self, kind: str, type_: str) -> None:
         self.events.append(type_)
 
-    def on_stale_event(self, kind: str, type_: str) -> None:
-        self.stale.append(type_)
-
     def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
         self.bad.append((namespace, name))
 
@@ -178,6 +173,3 @@ class InformerLog(NullObserver):
         self, kind: str, function: str, error: Exception, namespace: str, name: str
     ) -> None:
         self.functions.append((function, type(error), namespace, name))
-
-    def on_shard(self, kind: str, *, by_server: bool) -> None:
-        self.shards.append(by_server)

@@ -367,7 +367,6 @@ class WatchMachine(Generic[T]):
             return
         initial, deleted = self._phase is _Phase.INITIAL, frame.type == "DELETED"
         if not initial and not self._advance(meta.resource_version, now):
-            self._observer.on_stale_event(self._kind, frame.type)
             return
         self._observer.on_event(self._kind, frame.type)
         if foreign is not None or (shard is not None and known and not shard.holds(meta)):
@@ -410,7 +409,6 @@ class WatchMachine(Generic[T]):
                     self._complete_list(version, events)
             return
         if is_older(version, self._version):
-            self._observer.on_stale_event(self._kind, "BOOKMARK")
             self._settle(now, "error")
             self._relist("the API server has another history", 0.0)
             return

@@ -46,9 +46,6 @@ class InformerObserver(Protocol):
     def on_event(self, kind: str, type_: str) -> None:
         """A watch event of type ADDED, MODIFIED, DELETED or BOOKMARK was accepted."""
 
-    def on_stale_event(self, kind: str, type_: str) -> None:
-        """An event older than the current resourceVersion was dropped."""
-
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
         """A list or watch request failed; it is sent again in ``retry_in_s`` seconds."""
 
@@ -77,4 +74,4 @@ class NullObserver:
         """Nothing."""
 
     on_list = on_relist = on_watch_open = on_watch_end = on_silence = _ignore
-    on_event = on_stale_event = on_failure = on_decode_error = on_function_error = _ignore
+    on_event = on_failure = on_decode_error = on_function_error = _ignore

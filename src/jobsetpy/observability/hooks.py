@@ -37,15 +37,6 @@ _throttle_seconds = REGISTRY.histogram(
 )
 
 _events = REGISTRY.counter("informer_events_total", "Watch events taken", "kind", "type")
-_stale_events = REGISTRY.counter(
-    "informer_stale_events_total", "Watch events dropped because they had been seen already", "kind"
-)
-_list_seconds = REGISTRY.histogram(
-    "informer_list_duration_seconds",
-    "How long complete lists took, from their first request",
-    "kind",
-    buckets=_BUCKETS,
-)
 _relists = REGISTRY.counter("informer_relists_total", "Lists after the first one", "kind")
 _watch_ends = REGISTRY.counter(
     "informer_watch_ends_total",
@@ -136,8 +127,7 @@ class InformerMetrics:
         self._advised: set[str] = set()
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
-        """Record a completed list."""
-        _list_seconds.labels(kind).observe(seconds)
+        """Log a completed list."""
         self._log.info("listed", kind=kind, count=count, seconds=round(seconds, 3))
 
     def on_relist(self, kind: str, reason: str) -> None:
@@ -162,10 +152,6 @@ class InformerMetrics:
     def on_event(self, kind: str, type_: str) -> None:
         """Count a watch event that was processed."""
         _events_of(kind, type_).inc()
-
-    def on_stale_event(self, kind: str, type_: str) -> None:  # noqa: ARG002 - the hook's signature
-        """Count a watch event that had been processed before."""
-        _stale_events.labels(kind).inc()
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
         """Record a failed list or watch request, which will be retried."""
