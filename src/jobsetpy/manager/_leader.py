@@ -274,26 +274,15 @@ class LeaderElector:
         }
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
-                if alone is not None or self._unsure or not await self._released(spec):
-                    lease = await self._get()
-                    if alone is not None and not await alone():
-                        return
-                    if _holder(lease) == self.identity:
-                        await self._patch(lease, spec, RELEASE_TIMEOUT_S)
+                lease = await self._get()
+                if alone is not None and not await alone():
+                    return
+                if _holder(lease) == self.identity:
+                    await self._patch(lease, spec, RELEASE_TIMEOUT_S)
         except (JobSetPyError, TimeoutError) as error:
             self._log.warning("the Lease could not be given back", error=str(error))
         else:
             self._log.info("gave the Lease back", lease=self._target)
-
-    async def _released(self, spec: dict[str, object]) -> bool:
-        """Give back the Lease without reading it; return False if it was changed meanwhile."""
-        if self._seen is None:
-            return False
-        try:
-            await self._patch(self._seen.lease, spec, RELEASE_TIMEOUT_S)
-        except ConflictError:
-            return False
-        return True
 
     # ---- one attempt ------------------------------------------------------------------------
 
