@@ -114,7 +114,7 @@ class EventRecorder:
     * A ``series`` separates events whose messages all matter. If they arrive so fast that few
       tokens would be left for other Events of the object, they count as repeats of each other.
     * New Events of one object are limited by a token bucket, so that a hot loop cannot flood. The
-      number of Events that wait to be sent is limited by ``max_pending``; the oldest is dropped.
+      number of Events that wait to be sent is limited by ``max_pending``; further ones are dropped.
     * A message is cut to 1,024 bytes of UTF-8 and never formatted; other fields are cut to what
       the API server accepts.
     * Sending survives any failure. A transient one is retried: three attempts in total.
@@ -154,17 +154,15 @@ class EventRecorder:
         )
         self._metrics = metrics.EventMetrics(component)
         self._log = get_logger("events")
-        # All ordered by event time, oldest first: the remembered series, those that may be sent
-        # now, and those whose next patch must wait.
+        # The remembered series, the longest silent first, and those that wait to be sent.
         self._series: OrderedDict[_SeriesKey, _Series] = OrderedDict()
-        self._pending: OrderedDict[_SeriesKey, _Series] = OrderedDict()
-        self._later: DelayHeap[_SeriesKey] = DelayHeap()
+        self._due: DelayHeap[_SeriesKey] = DelayHeap()
         self._wake = asyncio.Event()
         self._last_ns = 0
 
     def __len__(self) -> int:
         """Number of Events and patches that wait to be sent."""
-        return len(self._pending) + len(self._later)
+        return sum(series.count > series.sent for series in self._series.values())
 
     def event(
         self,
@@ -215,7 +213,7 @@ class EventRecorder:
             while True:
                 await self._send_due()
                 self._wake.clear()
-                due = self._later.next_due()
+                due = self._due.next_due()
                 # At least one tick of uvloop's clock, or the loop would spin until it ticks.
                 delay = None if due is None else max(0.001, due - self._clock.monotonic())
                 with suppress(TimeoutError):
@@ -230,12 +228,10 @@ class EventRecorder:
 
     async def flush(self) -> None:
         """Send all pending Events, without regard to ``patch_every_s``."""
-        self._later.clear()
-        for series in self._series.values():
+        self._due.clear()
+        for series in [*self._series.values()]:
             if series.count > series.sent:
-                self._pending[series.key] = series
-        while self._pending:
-            await self._send(next(iter(self._pending.values())))
+                await self._send(series)
 
     # Recording
 
@@ -248,15 +244,12 @@ class EventRecorder:
             self._series.popitem(last=False)
 
     def _enqueue(self, series: _Series, now: float) -> None:
-        if series.next_patch > now:
-            self._later.put(series.key, series.next_patch, 0)
-        elif series.key not in self._pending:
-            if len(self._pending) >= self._limits.max_pending:
-                _, dropped = self._pending.popitem(last=False)
-                self._metrics.count("overflow")
-                if not dropped.created:
-                    self._forget(dropped)
-            self._pending[series.key] = series
+        if series.key not in self._due and len(self._due) >= self._limits.max_pending:
+            self._metrics.count("overflow")
+            if not series.created:
+                self._forget(series)
+            return
+        self._due.put(series.key, max(now, series.next_patch), 0)
         self._wake.set()
 
     def _forget(self, series: _Series) -> None:
@@ -293,20 +286,21 @@ class EventRecorder:
 
     async def _send_due(self) -> None:
         """Send the series that are due."""
-        while True:
-            now = self._clock.monotonic()
-            for key, _ in self._later.pop_due(now):
+        while due := self._due.pop_due(self._clock.monotonic()):
+            for key, _ in due:
                 series = self._series.get(key)
-                if series is not None and series.count > series.sent:
+                if series is None or series.count == series.sent:
+                    continue
+                # A repeat may have arrived while the series was being sent.
+                if series.next_patch > (now := self._clock.monotonic()):
                     self._enqueue(series, now)
-            if not self._pending:
-                return
-            await self._send(next(iter(self._pending.values())))
+                else:
+                    await self._send(series)
 
     async def _send(self, series: _Series) -> None:
         """Create or patch the Event of one series; never raises.
 
-        The series stays pending meanwhile, so that ``flush`` finds it if ``run`` is cancelled here.
+        The series stays unsent meanwhile, so that ``flush`` finds it if ``run`` is cancelled here.
         """
         ok = series.created
         if not ok:
@@ -321,8 +315,6 @@ class EventRecorder:
                 series.sent = count
                 series.next_patch = self._clock.monotonic() + self._limits.patch_every_s
                 self._metrics.count("patched")
-        if self._pending.get(series.key) is series:
-            del self._pending[series.key]
         if not ok:
             self._forget(series)  # the next event starts a new series
         elif series.count > series.sent:

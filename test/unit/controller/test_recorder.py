@@ -311,7 +311,7 @@ class TestLimits:
         assert outcome("flood", "rate_limited") == 594
 
     async def test_pending_is_bounded(self):
-        """When too many Events are pending, the oldest is dropped."""
+        """When too many Events are pending, further ones are dropped."""
         client = Client()
         recorder = recorder_of(client, "bound", max_pending=3)
         for number in range(5):
@@ -319,7 +319,7 @@ class TestLimits:
         assert len(recorder) == 3
         await recorder.flush()
 
-        assert [name.split(".")[0] for _, name in client.events] == ["p2", "p3", "p4"]
+        assert [name.split(".")[0] for _, name in client.events] == ["p0", "p1", "p2"]
         assert outcome("bound", "overflow") == 2
 
     async def test_a_dropped_repeat_is_counted_later(self):
@@ -328,8 +328,8 @@ class TestLimits:
         recorder = recorder_of(client, max_pending=1, patch_every_s=0)
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         await recorder.flush()
-        recorder.event(pod("a", uid="a"), "Normal", "R", "m")  # dropped for the next
         recorder.event(pod("b", uid="b"), "Normal", "R", "m")
+        recorder.event(pod("a", uid="a"), "Normal", "R", "m")  # dropped
         await recorder._send_due()
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         await recorder._send_due()
@@ -347,7 +347,7 @@ class TestLimits:
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         recorder.event(pod("b", uid="b"), "Normal", "R", "m")
         await recorder.flush()
-        recorder.event(pod("a", uid="a"), "Normal", "R", "m")
+        recorder.event(pod("b", uid="b"), "Normal", "R", "m")
         await recorder.flush()
 
         assert client.verbs == ["create", "create"]
