@@ -143,7 +143,10 @@ REFUSED = {
         for value in ("", "-1", "1 MB", "9" * 20)
     },
     **{
-        f"state {value[:30]!r}": (annotations(**{STATE: value}), "must be parked, ready, saving")
+        f"state {value[:30]!r}": (
+            annotations(**{STATE: value}),
+            "must be parked, ready, prepared, saving",
+        )
         for value in (
             *("", "holder", "saving=", "saving=-1", "saving=123456", "ready ", "unfit", "unfit: "),
             *("unfit: a\nb", f"unfit: {'x' * 121}"),

@@ -128,7 +128,7 @@ def test_owner_that_does_not_control_a_pod_is_ignored():
     leader = decoded(
         ChildPod, {"metadata": {"ownerReferences": [owner]}, "spec": {"nodeName": "n"}}
     )
-    mutation = mutate(pod, lambda _: [leader], lambda _: {"zone": "z"})
+    mutation = mutate(pod, lambda _: [leader], lambda _: {"zone": "z"}, lambda *_: False)
     (step,) = (step for step in mutation.patch if "nodeSelector" in step["path"])
     assert step["value"] == {"zone": "z"}
 
