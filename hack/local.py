@@ -51,7 +51,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.down:
         Cluster(name=NAME).down()
-        print("no cluster of make cluster runs any more", file=sys.stderr)
+        print("the local cluster is stopped", file=sys.stderr)
         return 0
     given = {tool: name for tool in OTHERS if (name := getattr(options, tool))}
     try:

@@ -1,7 +1,5 @@
 """``wait-for-group``: init container that ends once its startup group has started (KEP-498).
 
-The supervisor waits in the same way for the containers that it holds itself.
-
 It watches the group's ConfigMap and reads a mounted copy of it, and uses whichever is released
 first: the watch within milliseconds, the mount within about a minute. Without permission to watch,
 or without an API server, the mount alone is enough.
