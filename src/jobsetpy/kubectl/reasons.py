@@ -315,9 +315,9 @@ def _bad_nodes(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
 
 def _smaller(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     """Return a sentence on a group that works with fewer pods: the pods that it waits for."""
-    status = jobset.get("status") or {}
-    record = status.get("inPlaceRestart") or {}
-    missing = sum(one["missing"] for one in record.get("jobSizes") or ())
+    status = child(jobset, "status")
+    record = child(status, "inPlaceRestart")
+    missing = sum(one["missing"] for one in items(record, "jobSizes"))
     if not missing:
         return []
     states: dict[str, list[str]] = {}
