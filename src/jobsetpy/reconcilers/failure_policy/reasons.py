@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Final
 
 JOB_FAILURE_REASONS: Final = (
@@ -24,7 +23,6 @@ _MISSPELLED: Final = 0.91
 _BY_SMALL_LETTERS: Final = {reason.lower(): reason for reason in JOB_FAILURE_REASONS}
 
 
-@lru_cache(maxsize=1024)
 def reason_problem(reason: str) -> str:
     """Return why no Job can fail with this reason; "" if one can."""
     if reason in JOB_FAILURE_REASONS:
@@ -35,7 +33,6 @@ def reason_problem(reason: str) -> str:
     return ""
 
 
-@lru_cache(maxsize=1024)
 def reason_doubt(reason: str) -> str:
     """Return why a reason looks misspelled; "" if it does not.
 
