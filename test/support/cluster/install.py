@@ -19,10 +19,10 @@ import yaml
 from hack.generate.kustomize import LOADER, render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.api.unstructured import unstructured
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
+from jobsetpy.testing.apiserver._definitions import DEFINITIONS
 from support import patience
 from support.cluster.json_api import exists, send
 from support.patience import eventually
@@ -31,15 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
 CRD = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
 CRD_NAME = "jobsets.jobset.x-k8s.io"
-Definition = unstructured(
-    ResourceInfo(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        namespaced=False,
-    )
-)
+Definition = unstructured(DEFINITIONS.info)
 _applied: set[tuple[str, int]] = set()
 """UID and generation of the CRDs that this process has applied."""
 SYSTEM = "jobset-system"
