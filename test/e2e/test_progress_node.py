@@ -11,7 +11,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.json_api import send
-from support.cluster.processes import pod_host_name, process_in
+from support.cluster.processes import pod_host_name, process_in, process_of, processes
 from support.restarts.scenario import pod_log_folders, run_gang, supervised_jobset
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -120,6 +120,26 @@ async def test_restarts_have_the_right_cause_and_only_failures_count(node_cluste
         assert (counted, counts.restarts) == (False, 2)
         assert first not in timeline.pods
         await patience.eventually(lambda: group.ran(second, 5))
+
+
+async def test_container_ends_with_its_agent_when_the_agent_reads_the_output(
+    node_cluster, node_client
+):
+    """No process of the container outlives a killed agent, and the group has a new pod."""
+    settings = {"PROGRESS_PATTERN": "step ([0-9]+)"}  # the worker writes into pipes of the agent
+    jobset = supervised_jobset("progress", PODS, command=("sh", "-c", SCRIPT), environ=settings)
+    async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
+        group, first_pods = Group(node_client, timeline), set(timeline.pods)
+        victim = await node_client.get(Pod, "default", min(timeline.pods))
+        await patience.eventually(lambda: group.ran(victim.metadata.name, 1) is not None)
+
+        os.kill(process_of(victim, "supervise"), signal.SIGKILL)
+
+        mark = f"/pods/{victim.metadata.uid}/volumes"  # the sandbox ends later, with the pod
+        await patience.eventually(lambda: not any(mark in each.mounts for each in processes()))
+        cause, _, _ = await group.restarted(2)
+        assert cause.pod == victim.metadata.name
+        assert len(set(timeline.pods) - first_pods) == 1
 
 
 async def evict(client, pod):
