@@ -118,8 +118,9 @@ async def workers_restart_under_a_surviving_driver(play: Play) -> None:
     await play.until_attempt(1, driver, *workers)
     assert await play.restarts() == (1, 1)
 
+    before = await play.until_pods(driver, *workers)
     await play.exit(workers[0], 1)
-    after = await _replaced(play, await play.pods(), workers)
+    await _replaced(play, before, workers)
     await play.exit(workers[0], 1)
     await play.until_failed(MAX_RESTARTS)
 
