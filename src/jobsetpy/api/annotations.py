@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 
 PREFIX: Final = "jobset.sigs.k8s.io/"
 ALPHA_PREFIX: Final = "alpha.jobset.sigs.k8s.io/"
-_OWN_WORDS: Final = "in-place-restart coscheduling injected- restart-backoff lost-node max-restarts"
-OWN_PREFIXES: Final = tuple(f"{PREFIX}{word}" for word in (*_OWN_WORDS.split(), "replace-deleted"))
+_OWN_WORDS: Final = (
+    "in-place- coschedul injected- restart-backoff lost-node max-restarts replace-deleted"
+)
+OWN_PREFIXES: Final = tuple(f"{PREFIX}{word}" for word in _OWN_WORDS.split())
 """Prefixes of annotations that no other project writes."""
 
 INT32_MAX: Final = 2**31 - 1

@@ -22,7 +22,7 @@ COMMANDS = {
     "coscheduler": "run the coscheduler: gangs next to the stock kube-scheduler",
     "agent": "run the in-place restart agent of a pod",
     "run": "run a controller of your own",
-    "crds": "print the custom resource definitions as YAML",
+    "crds": "print the CRDs as YAML",
     "webhooks": "print what has the webhooks of a controller called, as YAML",
     "rbac": "print the roles that a controller needs, read out of its code, as YAML",
     "kubectl": "look into JobSets; the same as the plugin, kubectl jobset",

@@ -110,8 +110,8 @@ class Cluster:
             if f'"{name}"' in error.message:  # else the path itself is unknown
                 raise
             raise CommandError(
-                'error: the server doesn\'t have a resource type "jobsets": the definition of '
-                "JobSet is not installed in this cluster"
+                'error: the server doesn\'t have a resource type "jobsets": the CRD of JobSets is '
+                "not installed in this cluster"
             ) from None
 
     async def dry_run(self, manifest: Json, namespace: str) -> Json:

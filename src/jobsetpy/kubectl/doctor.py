@@ -112,7 +112,7 @@ async def _server(cluster: Cluster) -> Result:
     return OK, version
 
 
-async def _definition(cluster: Cluster) -> Result:
+async def _crd(cluster: Cluster) -> Result:
     crd = await _found(cluster, _CRD)
     if crd is None:
         return ERROR, "JobSets are not installed", _INSTALL
@@ -137,9 +137,10 @@ async def _webhooks(kind: str, cluster: Cluster) -> Result:
         text = "not there: JobSets get no defaults, agents are not injected, mistakes stay"
         return WARNING, text, _INSTALL
     hooks = found.get("webhooks") or []
+    service = hooks[0]["clientConfig"].get("service") if hooks else None
     if not hooks or any(not each["clientConfig"].get("caBundle") for each in hooks):
-        return ERROR, "the manager has not put its certificate authority there yet", _MANAGER_LOG
-    service = hooks[0]["clientConfig"].get("service")
+        text = "the manager has not put its certificate authority there yet"
+        return await _unpulled(cluster, service) or (ERROR, text, _MANAGER_LOG)
     if service is None:
         return OK, "reached by a URL"
     space, name = service["namespace"], service["name"]
@@ -155,8 +156,26 @@ async def _webhooks(kind: str, cluster: Cluster) -> Result:
     )
     if not ready:
         text = f"no pod answers for Service {space}/{name}: JobSets cannot be created"
-        return ERROR, text, f"kubectl -n {space} get pods,endpointslices"
+        fix = f"kubectl -n {space} get pods,endpointslices"
+        return await _unpulled(cluster, service) or (ERROR, text, fix)
     return OK, f"{ready} {'pod answers' if ready == 1 else 'pods answer'}"
+
+
+async def _unpulled(cluster: Cluster, service: Json | None) -> Result | None:
+    """Return the image that keeps a manager from starting, in the namespace of its Service."""
+    space = (service or {}).get("namespace", keys.SYSTEM_NAMESPACE)
+    for pod in await cluster.items(f"/api/v1/namespaces/{space}/pods"):
+        for status in pod.get("status", {}).get("containerStatuses") or ():
+            if why := _pull_problem(status):
+                name = pod["metadata"]["name"]
+                text = f"pod {name} cannot pull its image: {status['image']} ({why})"
+                return ERROR, text, f"kubectl -n {space} describe pod {name}"
+    return None
+
+
+def _pull_problem(container: Json) -> str:
+    reason = (container.get("state", {}).get("waiting") or {}).get("reason", "")
+    return reason if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"} else ""
 
 
 async def _agents_policy(cluster: Cluster) -> Result:
@@ -228,10 +247,7 @@ async def _images(cluster: Cluster) -> Result:
         if "agent" in each["name"]
     ]
     bad = [
-        (name, each["image"], reason)
-        for name, each in agents
-        if (reason := (each.get("state", {}).get("waiting") or {}).get("reason"))
-        in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}
+        (name, each["image"], reason) for name, each in agents if (reason := _pull_problem(each))
     ]
     if bad:
         name, image, why = bad[0]
@@ -264,7 +280,7 @@ async def _rights(cluster: Cluster) -> Result:
 
 _CHECKS: Final = (
     ("API server", _server),
-    ("definition", _definition),
+    ("CRD", _crd),
     ("webhooks (mutating)", partial(_webhooks, "mutating")),
     ("webhooks (validating)", partial(_webhooks, "validating")),
     ("agents' policy", _agents_policy),

@@ -1,7 +1,7 @@
 """JobSets in files, and their admission without a cluster.
 
-What the API server does by the definition (defaults, types, enumerations, unknown fields) is done
-here from the same schema that the definition is made of; what webhooks do, by their own functions.
+What the API server does by the CRD (defaults, types, enumerations, unknown fields) is done
+here from the same schema that the CRD is made of; what webhooks do, by their own functions.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _nothing(jobset: dict[str, object], name: str) -> str:
     if counted:
         return (
             f"{name} has been restarted {counted} times, but its status has no history: another "
-            "controller or an older definition of JobSet is installed"
+            "controller or an older CRD of JobSets is installed"
         )
     return f"No restarts of {name}."
 

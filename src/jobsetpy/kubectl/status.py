@@ -29,7 +29,7 @@ MAX_PODS: Final = 64
 EVERY_S: Final = 1.0
 STARTS_S: Final = 30.0
 """Time in seconds for which an API server that was away may refuse requests: it serves them before
-it has read roles and definitions of resources."""
+it has read roles and CRDs."""
 _RESTARTS: Final = (
     ("inPlace", "in place"),
     ("notCounted", "in place not counted (asked for, resumed or resized)"),

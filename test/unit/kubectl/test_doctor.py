@@ -37,6 +37,8 @@ FIT = {
     },
     "selfsubjectaccessreviews": {"status": {"allowed": True}},
 }
+UNPULLED = {"name": "m", "image": "x/m:1", "state": {"waiting": {"reason": "ErrImagePull"}}}
+MANAGERS = {"items": [{"metadata": {"name": "p"}, "status": {"containerStatuses": [UNPULLED]}}]}
 PULLING = {"name": "agent", "image": "x/y:1", "state": {"waiting": {"reason": "ErrImagePull"}}}
 
 
@@ -60,7 +62,8 @@ async def findings(capsys, **changes):
     """Return exit code and findings for a cluster without problems but for given answers."""
     names = {"crd": doctor._CRD, "version": "/version", "nodes": "/nodes", "pods": "/pods"}
     changed = {names.get(name, name): value for name, value in changes.items()}
-    cluster = Cluster(Target(Answers({**FIT, **changed}), "https://x", "team"))
+    answers = {**changed, **{key: each for key, each in FIT.items() if key not in changed}}
+    cluster = Cluster(Target(Answers(answers), "https://x", "team"))
     code = await doctor.run(cluster, Namespace(output="json"))
     return code, json.loads(capsys.readouterr().out)
 
@@ -98,13 +101,19 @@ async def test_cluster_without_problems_is_ok(capsys):
         ({"mutatingwebhookconfigurations": {"webhooks": [{"clientConfig": {}}]}}, "error",
          "certificate authority", "logs"),
         ({"endpointslices": {"items": []}}, "error", "no pod answers", "-n s get pods"),
+        ({"endpointslices": {"items": []}, "namespaces/s/pods": MANAGERS}, "error",
+         "p cannot pull its image: x/m:1 (ErrImagePull)", "-n s describe pod p"),
+        ({"namespaces/s/pods": MANAGERS,
+          "mutatingwebhookconfigurations": {"webhooks": [
+              {"clientConfig": {"service": {"namespace": "s"}}}]}}, "error",
+         "p cannot pull its image: x/m:1 (ErrImagePull)", "-n s describe pod p"),
         ({"validatingadmissionpolicies": 404}, "warning", "own epoch", "config/agent/policy"),
         ({"serviceaccounts": 404}, "warning", "no account", "-n team apply"),
         ({"nodes": {"items": [{"status": {"nodeInfo": {"kubeletVersion": "v1.34.0"}}}]}}, "warning",
          "sidecar agents need 1.35", "supervisor"),
         ({"pods": {"items": [{"metadata": {"name": "p"},
                               "status": {"initContainerStatuses": [PULLING]}}]}}, "error",
-         "x/y:1 (ErrImagePull)", "describe pod p"),
+         "x/y:1 (ErrImagePull)", "-n team describe pod p"),
         ({"selfsubjectaccessreviews": {"status": {"allowed": False}}}, "warning", "patch jobsets",
          "auth can-i"),
     ],

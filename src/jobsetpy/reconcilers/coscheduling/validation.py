@@ -29,6 +29,7 @@ from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
     FieldWarning,
     forbidden,
+    immutable,
     invalid,
     plain,
     required,
@@ -50,7 +51,6 @@ SETTINGS: Final = (
     keys.COSCHEDULING_TIMEOUT_ANNOTATION,
     keys.COSCHEDULING_CAPACITY_ANNOTATION,
 )
-_IMMUTABLE: Final = "field is immutable"
 
 
 def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
@@ -105,9 +105,7 @@ def coscheduling_update(old: Json, new: Json, features: Features) -> list[FieldE
         return coscheduling(new, features)
     changed = changed_notes(old, new, (keys.COSCHEDULING_ANNOTATION, *SETTINGS))
     problems += [
-        invalid(
-            note_field(name), after.get(name), f"{_IMMUTABLE}: pods are in their groups already"
-        )
+        immutable(note_field(name), after.get(name), "pods are in their groups already")
         for name in changed
         if name in {keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_TARGETS_ANNOTATION}
     ]

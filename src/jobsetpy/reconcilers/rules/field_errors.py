@@ -16,6 +16,7 @@ TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 FORBIDDEN = "FieldValueForbidden"
 INTERNAL = "InternalError"
+IMMUTABLE = "field is immutable"
 NO_FIELD = "<nil>"
 """Field for errors about the whole object."""
 
@@ -59,6 +60,12 @@ class FieldWarning:
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     """Return the error for a value that is not allowed."""
     return FieldError(INVALID, field, f"Invalid value: {_shown(value)}: {detail}")
+
+
+def immutable(field: str, value: Any, why: str) -> FieldError:
+    """Return the error for a change of a value that is built into existing objects."""
+    advice = "to change it, delete the JobSet and create it again"
+    return invalid(field, value, f"{IMMUTABLE}: {why}; {advice}")
 
 
 def invalid_label(

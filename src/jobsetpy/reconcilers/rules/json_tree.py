@@ -1,6 +1,6 @@
 """Access to unvalidated JSON.
 
-Admission sees objects before, or without, the checks of the custom resource definition; a field
+Admission sees objects before, or without, the checks of the CRD; a field
 of another type than expected reads as absent here, and the API server's schema reports it.
 """
 

@@ -29,14 +29,19 @@ from jobsetpy.reconcilers.rules.annotations import (
     note_field,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
+from jobsetpy.reconcilers.rules.field_errors import (
+    IMMUTABLE,
+    FieldError,
+    forbidden,
+    immutable,
+    invalid,
+)
 from jobsetpy.reconcilers.rules.json_equality import same
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.startup_groups.validation import group_scheduling
 from jobsetpy.reconcilers.validation.create import coordinator, gated_fields, in_place_restart
 
-IMMUTABLE = "field is immutable"
 COUNTS = ("parallelism", "completions")
 MUTABLE_WHEN_SUSPENDED = (
     ("metadata", "annotations"),
@@ -122,11 +127,7 @@ def _agent_notes(old: Json, new: Json) -> list[FieldError]:
     if not stated & {*before, *after}:
         return []
     return [
-        invalid(
-            note_field(name),
-            after.get(name),
-            f"{IMMUTABLE}: the in-place restart agent is added when a JobSet is created",
-        )
+        immutable(note_field(name), after.get(name), "agents are added when a JobSet is created")
         for name in changed_notes(old, new, (keys.IN_PLACE_AGENT_ANNOTATION, *INJECTION_SETTINGS))
     ]
 

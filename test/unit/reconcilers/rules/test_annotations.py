@@ -24,6 +24,8 @@ CASES = {
     "hang-second": ({"in-place-restart-hang-second": "5"}, "", "hang-seconds?"),
     "heartbeat": ({"in-place-restart-heartbeat": "auto"}, "", "heartbeat-seconds?"),
     "no progress": ({"in-place-restart-max-no-progress": "3"}, "", "max-without-progress?"),
+    "restrat": ({"in-place-restrat": "fast"}, "", "in-place-restart?"),
+    "fsat": ({"in-place-restart": "fsat"}, "", 'must be "fast" or "off"'),
     "atuo": ({"in-place-restart-preload": "atuo"}, POD, 'did you mean "auto"?'),
     "the ring on a template": ({"in-place-restart-heartbeat-seconds": "1"}, POD, "on the JobSet"),
     "a setting on a Job": ({"in-place-restart-preload": "auto"}, JOB, "JobSet or pod template"),

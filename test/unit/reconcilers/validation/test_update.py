@@ -4,6 +4,8 @@ import copy
 
 import pytest
 
+from jobsetpy.api import keys
+from jobsetpy.api.annotations import PREFIX
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
@@ -262,6 +264,20 @@ def test_managed_by_is_immutable(before, after):
     (problem,) = validate_update(old, with_value(old, ("spec", "managedBy"), after))
     assert problem.field == "spec.managedBy"
     assert "field is immutable" in problem.message
+
+
+@pytest.mark.parametrize("name", ["in-place-restart", "in-place-restart-preload", "coscheduling"])
+def test_error_says_how_to_change_an_annotation_that_is_built_into_pods(name):
+    """With its field, its value and the reason."""
+    before = {keys.IN_PLACE_RESTART_ANNOTATION: "fast", f"{PREFIX}{name}": "auto"}
+    old, new = (
+        with_value(RUNNING, ("metadata", "annotations"), {**before, f"{PREFIX}{name}": value})
+        for value in ("auto", "off")
+    )
+    problems = {each.field: each.message for each in validate_update(old, new)}
+
+    advice = "; to change it, delete the JobSet and create it again"
+    assert problems[f"metadata.annotations[{PREFIX}{name}]"].endswith(advice)
 
 
 def test_problems_are_in_order_and_inputs_are_unchanged():

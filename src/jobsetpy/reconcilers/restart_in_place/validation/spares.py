@@ -14,7 +14,13 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
 )
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
 from jobsetpy.reconcilers.rules.annotations import changed_notes, holders, note_field
-from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    forbidden,
+    immutable,
+    invalid,
+    required,
+)
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     child,
@@ -94,10 +100,12 @@ def spares_update(old: Json, new: Json) -> list[FieldError]:
     """
     before = {each.path: each.notes for each in holders(old)}
     after = child(new, "metadata", "annotations").get(_START)
-    why = "field is immutable: the Jobs are created for one number of pods"
-    problems = [invalid(note_field(name), after, why) for name in changed_notes(old, new, [_START])]
+    why = "the Jobs are created for one number of pods"
+    problems = [
+        immutable(note_field(name), after, why) for name in changed_notes(old, new, [_START])
+    ]
     return problems + [
-        invalid(note_field(name, each.path), each.notes.get(name), "field is immutable")
+        immutable(note_field(name, each.path), each.notes.get(name), why)
         for each in holders(new)
         for name in _NAMES
         if each.job and each.notes.get(name) != before.get(each.path, each.notes).get(name)
