@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 NODES = "test/e2e"
 NODES_FIRST = (
     *("test_documentation_node.py", "test_deployed_replicas.py", "test_chart_node.py"),
-    *("test_bad_nodes.py", "test_kep467.py", "test_network_policies_node.py"),
+    *("test_unfit_nodes.py", "test_kep467.py", "test_network_policies_node.py"),
 )
 NODES_APART = ("test_lost_nodes.py", "test_fencing.py", "test_heartbeats_node.py")
 """Files of two of the three units with nodes; each takes a third of the time."""

@@ -229,19 +229,18 @@ def _add_restart_in_place(
     definition: Definition | None,
 ) -> None:
     from jobsetpy.reconcilers.restart_in_place import reconciler
-    from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
     from jobsetpy.reconcilers.restart_in_place.replacing import (
         early_workers_reconciler,
         successors_reconciler,
         uncounted_reconciler,
     )
 
-    make, nodes = configuration.make, configuration.make(NodeMemory)
-    settings = make(reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes)
+    make = configuration.make
+    settings = make(reconciler.RestartInPlaceSettings, backoff=backoff)
     reconciler.setup(manager, settings, definition)
     uncounted_reconciler.setup(manager)
     early_workers_reconciler.setup(manager)
-    successors_reconciler.setup(manager, make(successors_reconciler.SuccessorSettings, nodes=nodes))
+    successors_reconciler.setup(manager, make(successors_reconciler.SuccessorSettings))
 
 
 def webhook_settings(

@@ -82,7 +82,7 @@ def explain(
             *_smaller(jobset, of_jobs, now),
             *_log_reports(of_jobs),
             *_unheard(jobset, of_jobs),
-            *_bad_nodes(jobset, of_jobs, now),
+            *_unfit_nodes(of_jobs),
             *off,
         ],
         more,
@@ -309,10 +309,6 @@ def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[s
     return [f"{text}$JOBSET_PROGRESS_FILE (docs/how-to/progress.md#report-progress)."]
 
 
-def _bad_nodes(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
-    return [*_unfit_nodes(pods), *_suspect_nodes(jobset, now)]
-
-
 def _smaller(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     """Return a sentence on a group that works with fewer pods: the pods that it waits for."""
     status = child(jobset, "status")
@@ -358,27 +354,6 @@ def _unfit_nodes(pods: Sequence[Json]) -> list[str]:
     return out[:MAX_NAMED]
 
 
-def _suspect_nodes(jobset: Json, now: datetime) -> list[str]:
-    """Return a sentence for each node whose pods have begun restarts repeatedly.
-
-    The limits are the manager's defaults: its configuration is not known here.
-    """
-    nodes = [(each.get("cause") or {}).get("node") for each in _history(jobset)]
-    if len(nodes) - len(set(nodes)) < 2:
-        return []  # the imports below take time
-    import msgspec
-
-    from jobsetpy.api.jobset import RestartRecord
-    from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
-
-    settings = bad_nodes.NodeMemory()
-    known = tuple(msgspec.convert(each, RestartRecord) for each in _history(jobset))
-    return [
-        _sentence(_capital(bad_nodes.explain(node, count, settings)))
-        for node, count in bad_nodes.suspects(known, now, settings).items()
-    ]
-
-
 def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
     """Return a sentence on pods whose heartbeats others do not receive, as their agents report."""
     texts = {
@@ -411,10 +386,6 @@ def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
             f"{keys.HEARTBEAT_PORT}, is blocked, by a NetworkPolicy perhaps."
         )
     return sentences
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _history(jobset: Json) -> Sequence[Json]:

@@ -54,7 +54,6 @@ _CLASSES: Final = {
     "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
     "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes.reconciler",
     "ManagerSettings": "jobsetpy.manager",
-    "NodeMemory": "jobsetpy.reconcilers.restart_in_place.failures.bad_nodes",
     "SuccessorSettings": "jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler",
     "SchedulerFields": "jobsetpy.reconcilers.coscheduling.backends",
     "RestartInPlaceSettings": "jobsetpy.reconcilers.restart_in_place.reconciler",
@@ -116,15 +115,9 @@ def _backend_check(name: str) -> Sequence[str]:
 
 
 def _avoidance_check(name: str) -> Sequence[str]:
-    from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import AVOIDANCE
+    from jobsetpy.reconcilers.restart_in_place.failures.unfit_nodes import AVOIDANCE
 
     return () if name in AVOIDANCE else (f"{name!r}: must be one of {', '.join(AVOIDANCE)}",)
-
-
-def _node_failures_check(count: int) -> Sequence[str]:
-    from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import MAX_FAILURES
-
-    return () if 0 <= count <= MAX_FAILURES else (f"must be from 0 to {MAX_FAILURES}",)
 
 
 def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
@@ -251,10 +244,7 @@ SETTINGS: Final = (
     Setting("inPlaceRestart.stalledAfter", DURATION, "RestartInPlaceSettings.stalled_after_s",
             check=_SOME_TIME),
     Setting("inPlaceRestart.replacePods", BOOLEAN, "SuccessorSettings.enabled"),
-    Setting("inPlaceRestart.nodeFailures", INTEGER, "NodeMemory.failures",
-            check=_node_failures_check),
-    Setting("inPlaceRestart.nodeFailureWindow", DURATION, "NodeMemory.window_s", check=_SOME_TIME),
-    Setting("inPlaceRestart.avoidNodes", TEXT, "NodeMemory.avoid", check=_avoidance_check),
+    Setting("inPlaceRestart.avoidNodes", TEXT, "SuccessorSettings.avoid", check=_avoidance_check),
     Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
             check=_NOT_NEGATIVE),
     Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s",

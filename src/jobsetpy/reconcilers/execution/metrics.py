@@ -189,12 +189,6 @@ silent_pods = REGISTRY.counter(
     "Pods whose heartbeats the agents on two other nodes no longer received",
 ).inc
 
-node_suspected = REGISTRY.counter(
-    "jobset_in_place_suspect_node_restarts_total",
-    "In-place restarts begun by a pod on a node whose pods have begun several of the same JobSet "
-    "within the window",
-).inc
-
 
 class _Activities(Collector):
     """Collector of JobSets' activities, computed when scraped: time continues without changes."""

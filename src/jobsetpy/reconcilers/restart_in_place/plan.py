@@ -28,7 +28,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     decide_epochs,
     needs_decision,
 )
-from jobsetpy.reconcilers.restart_in_place.epochs.seating import seconds_waited, suspect_nodes
+from jobsetpy.reconcilers.restart_in_place.epochs.seating import seconds_waited
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import (
     conditions_to_clear,
     invalid_notices,
@@ -136,7 +136,6 @@ def _decide(
         pods,
         pace=pace,
         waited_s=seconds_waited(observed, memory.waiting.since, now),
-        suspect=suspect_nodes(observed, now),
         silent=quiet.uids,
     )
     other = silence.silent_cause(jobset, quiet)

@@ -37,7 +37,6 @@ from jobsetpy.reconcilers.execution.status_writer import (
     moment,
     same_epochs,
 )
-from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured
 from jobsetpy.reconcilers.restart_in_place.history.restart import Restart
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
@@ -62,7 +61,6 @@ class RestartInPlaceSettings:
         missing_after_s: time in seconds after which a missing pod of a running group counts as
             failed; it must exceed the lag between caches.
         backoff: back-off of starts after restarts in quick succession.
-        nodes: settings for suspect nodes.
         own_writes_ttl_s: maximum seconds to wait for the cache to show own writes.
     """
 
@@ -70,7 +68,6 @@ class RestartInPlaceSettings:
     stalled_after_s: float = 60.0
     missing_after_s: float = 10.0
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
-    nodes: NodeMemory = attrs.field(factory=NodeMemory)
     own_writes_ttl_s: float = 30.0
 
 
@@ -160,7 +157,6 @@ class RestartInPlaceReconciler(CacheReader):
             stalled_after_s=self._settings.stalled_after_s,
             missing_after_s=self._settings.missing_after_s,
             backoff=self._settings.backoff,
-            nodes=self._settings.nodes,
             reporters=self._pods.by_index(REPORTERS, str(key)),
         )
 
@@ -174,8 +170,6 @@ class RestartInPlaceReconciler(CacheReader):
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
             _count(plan.measured, OWNERS.of(jobset.metadata))
-            if any(event.reason == keys.NODE_SUSPECT_REASON for event in plan.status.events):
-                execution_metrics.node_suspected()
             plan = plan.stored(done)
         self._status.tell(jobset, plan.notices)
         if plan.judged:

@@ -25,7 +25,6 @@ from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
-from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
 from jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler import SuccessorSettings
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
@@ -64,8 +63,6 @@ VALUES = {
     "inPlaceRestart.defaults": "{lost-node-deadline: 60s, enforced: {restart-backoff: 1s}}",
     "inPlaceRestart.stalledAfter": "2m",
     "inPlaceRestart.replacePods": "false",
-    "inPlaceRestart.nodeFailures": "5",
-    "inPlaceRestart.nodeFailureWindow": "2h",
     "inPlaceRestart.avoidNodes": "Require",
     "inPlaceRestart.agentEventsPerSecond": "9000",
     "restarts.backoff": "2s",
@@ -148,7 +145,6 @@ def reached(tmp_path, values):
         "epochs": made.make(RestartInPlaceSettings),
         "lost nodes": made.make(LostNodesSettings),
         "successors": made.make(SuccessorSettings),
-        "nodes": made.make(NodeMemory),
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
             tls.policy.new_context().minimum_version,

@@ -242,30 +242,6 @@ def spread(group, *nodes):
         group.rig.world.patch("pods", name, {"spec": {"nodeName": nodes[index]}})
 
 
-async def test_pod_on_a_suspect_node_gives_its_seat_to_a_spare_elsewhere(rig, group):
-    """At the third restart that the node's pods begin; its pod is the spare from then on."""
-    async with rig.manager():
-        await group.start()
-        spread(group, "a", "bad", "c")
-        for epoch in (2, 3, 4):
-            assert group.seats() == []
-            cause = {keys.RESTART_CAUSE_ANNOTATION: "exit-code=1"}
-            group.annotate("test-js-w-0-1", {keys.EPOCH_ANNOTATION: str(epoch), **cause})
-            await rig.settle(0.1)
-            if epoch > 2:
-                group.park("test-js-w-0-2", epoch)
-            await group.come(["test-js-w-0-0"], epoch, 60)
-            assert rig.epochs() == (epoch, epoch - 1)
-
-        assert group.holders() == [(1, "test-js-w-0-2")]
-        (event,) = rig.events(keys.SEAT_TAKEN_REASON)
-        assert event[1].endswith("of pod 'test-js-w-0-1': node 'bad' is suspect")
-        assert len(rig.events(keys.NODE_SUSPECT_REASON)) == 1
-        group.park("test-js-w-0-1", 5)
-        await rig.settle()
-        assert (rig.epochs(), group.ready()) == ((4, 3), 1)
-
-
 @pytest.mark.parametrize("late", [(2,), (3,), (2, 3), (3, 2)])
 async def test_healed_pod_does_not_get_its_seat_back_by_late_patches(rig, group, late):
     """Patches that were delayed for long have no effect: the assignment names UIDs."""

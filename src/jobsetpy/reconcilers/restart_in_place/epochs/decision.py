@@ -149,7 +149,6 @@ def decide_epochs(
     cause: Cause | None = None,
     pace: Pace = UNPACED,
     waited_s: float = inf,
-    suspect: Collection[str] = (),
     silent: Collection[str] = (),
 ) -> EpochDecision:
     """Decide on the epochs of a JobSet.
@@ -167,7 +166,6 @@ def decide_epochs(
         cause: failure that was detected before the failed pod's agent reported it.
         pace: back-off of restarts, and the window in which they are counted.
         waited_s: seconds since the restart began, for the last call for missing pods.
-        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
         silent: UIDs of pods that get no seat, since their heartbeats are missing.
     """
     policy = jobset.spec.failure_policy
@@ -177,7 +175,7 @@ def decide_epochs(
     synced, deprecated = barrier.next_move(jobset, pods, cause)
     seats = None
     if deprecated is None:
-        seats = seating.plan_seats(jobset, pods, waited_s, suspect, silent)
+        seats = seating.plan_seats(jobset, pods, waited_s, silent)
     if seats is not None and seats.sizes and not seats.complete and synced is not None:
         seats = None  # the group is as it was; only pods that it does without are on their way
     # Spares complete the group without the pods that are missing, which ``next_move`` waits for.

@@ -16,7 +16,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
     succeeded_pods,
     whole_group,
 )
-from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
@@ -41,7 +40,6 @@ def plan_seats(
     jobset: JobSet,
     pods: GroupCounts,
     waited_s: float,
-    suspect: Collection[str] = (),
     silent: Collection[str] = (),
 ) -> Seating | None:
     """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
@@ -52,7 +50,6 @@ def plan_seats(
         waited_s,
         is_starting(jobset),
         WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
-        suspect,
         silent,
         fewer_after_s=read(keys.MIN_PODS_AFTER_ANNOTATION, jobset.metadata.annotations, default=30),
     )
@@ -62,13 +59,6 @@ def plan_seats(
     # Not a part of them: a Job that has not been created yet has seats, too.
     there = seating.filled + seating.missing + succeeded_pods(pods)
     return seating if there == whole_group(jobset, pods) else None
-
-
-def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
-    """Return the nodes whose pods should have no seats."""
-    if not observed.pods.spares.seats or observed.nodes.avoid == bad_nodes.OFF:
-        return ()
-    return bad_nodes.suspects(observed.jobset.status.restart_history, now.wall, observed.nodes)
 
 
 def may_be_filled(jobset: JobSet, pods: GroupCounts) -> bool:

@@ -11,7 +11,6 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import Counts
@@ -122,7 +121,6 @@ class ObservedEpochs:
         stalled_after_s: time after which a closed barrier is reported as stalled.
         missing_after_s: time after which a missing pod of a running group counts as failed.
         backoff: back-off of restarts in quick succession, unless the JobSet sets its own.
-        nodes: settings for suspect nodes.
         reporters: pods whose agents report neighbours that send no heartbeats, or a line of output,
             in any epoch.
     """
@@ -137,5 +135,4 @@ class ObservedEpochs:
     stalled_after_s: float = 60.0
     missing_after_s: float = 10.0
     backoff: RestartBackoff = OFF
-    nodes: NodeMemory = attrs.field(factory=NodeMemory)
     reporters: Sequence[ChildPod] = ()

@@ -12,7 +12,7 @@ as a deleted one (``leaving``), has a successor here only while the Job waits be
 failure: immediately if that was observed to be recent, else if the Job controller creates no pod
 for ``PATIENCE_S``. Pods that keep ending before they have run are left to the Job controller's
 back-off after ``MAX_EARLY`` successors; of those that never reported, only pods on an unfit node
-(``node_memory``) have one.
+(``unfit_nodes``) have one.
 
 Safety: a name is derived from the predecessor's UID and the synced epoch, so another manager, or
 another try, creates the same pod, while the successor of a pod that has run never has its name: an
@@ -41,7 +41,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import takes_part
-from jobsetpy.reconcilers.restart_in_place.failures import bad_nodes
+from jobsetpy.reconcilers.restart_in_place.failures import unfit_nodes
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay, template_rules
 from jobsetpy.reconcilers.restart_in_place.replacing.uncounted import is_leaving
 from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
@@ -78,14 +78,14 @@ class ObservedMembers:
         jobset: JobSet that owns it, by UIDs; ``None`` if there is none.
         pods: its pods, by UID of their controller, including those that have ended.
         failed_at: monotonic time at which its latest failure was observed; ``None`` if it was not.
-        nodes: settings for nodes to avoid.
+        avoid: treatment of unfit nodes, one of ``unfit_nodes.AVOIDANCE``.
         confirmed: the Job was just read from the API server.
     """
 
     job: Job | None
     jobset: JobSet | None = None
     pods: Sequence[ChildPod] = ()
-    nodes: bad_nodes.NodeMemory = attrs.field(factory=bad_nodes.NodeMemory)
+    avoid: str = unfit_nodes.PREFER
     failed_at: float | None = None
     confirmed: bool = False
 
@@ -216,7 +216,7 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
         return SuccessorPlan(memory=memory, result=result)
     return SuccessorPlan(
         create=tuple(create) if observed.confirmed else (),
-        avoid=bad_nodes.avoided(jobset, template, observed.pods, now.wall, observed.nodes),
+        avoid=unfit_nodes.avoided(jobset, template, observed.pods, observed.avoid),
         confirm=not observed.confirmed,
         memory=memory,
         result=attrs.evolve(result, summary=f"creates {len(create)} pods"),
@@ -249,10 +249,10 @@ def _successors(
 ) -> Iterator[Successor]:
     """Yield the next pods of indexes without one, unless they are left to the Job controller."""
     names, synced = {pod.metadata.name for pod in observed.pods}, jobset.status.synced_epoch
-    codes = bad_nodes.unfit_codes(jobset, template)
+    codes = unfit_nodes.unfit_codes(jobset, template)
     for index, pods in missing.items():
         last, name = _predecessor(job, index, pods, names, synced)
-        unfit = last is not None and bad_nodes.is_unfit(last, codes)
+        unfit = last is not None and unfit_nodes.is_unfit(last, codes)
         one = _successor(index, name, last, synced, unfit=unfit)
         if one is not None and (last is None or not _may_fail_the_job(template, last)):
             yield one

@@ -35,11 +35,7 @@ from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
-from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import (
-    REQUIRE,
-    NodeMemory,
-    unfit_event,
-)
+from jobsetpy.reconcilers.restart_in_place.failures.unfit_nodes import PREFER, REQUIRE, unfit_event
 from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.replacing.successor_pod import (
     failures_after,
@@ -70,11 +66,11 @@ class SuccessorSettings:
 
     Args:
         enabled: True if the manager creates pods at all.
-        nodes: settings for nodes that these pods avoid.
+        avoid: how these pods avoid unfit nodes: ``Prefer`` others, ``Require`` others, or ``Off``.
     """
 
     enabled: bool = True
-    nodes: NodeMemory = attrs.field(factory=NodeMemory)
+    avoid: str = PREFER
 
 
 class SuccessorPodsReconciler(CacheReader):
@@ -151,7 +147,7 @@ class SuccessorPodsReconciler(CacheReader):
             jobset=jobset,
             pods=pods_of_job(self._pods, job),
             failed_at=self._failures.of(job),
-            nodes=self._settings.nodes,
+            avoid=self._settings.avoid,
         )
 
     async def _read(self, key: rt.ObjectKey) -> WholeJob | None:
@@ -218,7 +214,7 @@ class SuccessorPodsReconciler(CacheReader):
             one,
             index_failures=failures,
             avoid=avoid,
-            required=self._settings.nodes.avoid == REQUIRE,
+            required=self._settings.avoid == REQUIRE,
         )
         try:
             await self._client.create(CreatedPod, meta.namespace, body)
@@ -233,7 +229,7 @@ class SuccessorPodsReconciler(CacheReader):
             job, cond.NORMAL, keys.POD_CREATED_REASON, f"Created pod: {one.name}", series=one.name
         )
         if one.unfit and one.predecessor is not None and jobset is not None:
-            event = unfit_event(one.predecessor, one.name, self._settings.nodes)
+            event = unfit_event(one.predecessor, one.name, self._settings.avoid)
             self._record(jobset, event, series=one.predecessor.metadata.name)
 
     async def _index_failures(self, one: Successor) -> int:

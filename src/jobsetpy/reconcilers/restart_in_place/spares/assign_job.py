@@ -112,19 +112,16 @@ class Swap:
         seat: number of the seat.
         pod: the pod that takes it.
         lost: name of its last holder, if that is known.
-        why: reason why that holder has to give it up although it is there; usually "".
     """
 
     job: str
     seat: int
     pod: SeatPod
     lost: str = ""
-    why: str = ""
 
     def __str__(self) -> str:
         old = f" of pod {self.lost!r}" if self.lost else ""
-        why = f": {self.why}" if self.why else ""
-        return f"pod {self.pod.name!r} takes seat {self.seat} of job {self.job!r}{old}{why}"
+        return f"pod {self.pod.name!r} takes seat {self.seat} of job {self.job!r}{old}"
 
 
 @attrs.frozen
@@ -200,7 +197,6 @@ class SeatingRequest:
         waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
         starting: True if the pods are new, and no seat has been lost.
         calls: times for which missing holders are waited for.
-        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
         silent: UIDs of pods whose heartbeats agents on other nodes do not receive.
         doubtful: names of nodes with a pod that has not come for an unknown reason. They may be
             dead, with spares that still look ready.
@@ -212,7 +208,6 @@ class SeatingRequest:
     waited_s: float
     starting: bool
     calls: Calls = CALLS
-    suspect: Collection[str] = ()
     silent: Collection[str] = ()
     doubtful: Collection[str] = ()
     fewer_after_s: float = 0.0
@@ -222,10 +217,6 @@ class SeatingRequest:
         if pod is None or pod.leaving or pod.is_unfit or pod.uid in self.silent:
             return False
         return pod.epoch == self.epoch
-
-    def drawbacks(self, node: str) -> tuple[bool, bool]:
-        """Return whether a node is doubtful, and whether it is suspect."""
-        return node in self.doubtful, node in self.suspect
 
     def is_doubtful(self, pod: SeatPod) -> bool:
         """Return True if a pod has not come for an unknown reason."""
@@ -276,11 +267,6 @@ def _with_seats(
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
         wait_s = max(wait_s, call_s(pod, request) - request.waited_s)
-    free = [pod for pod in free if pod.state == READY and not any(request.drawbacks(pod.node))]
-    for seat, pod in holders.items():
-        if free and pod.node in request.suspect and seat not in lost:
-            holders[seat] = chosen = _take_best(free, seat, request)
-            swaps.append(Swap(job.name, seat, chosen, pod.name, f"node {pod.node!r} is suspect"))
     others = [_entry(job.name, seat, pod) for seat, pod in holders.items() if pod.index != seat]
     return Seating(
         taken=tuple(sorted([*done, *others], key=lambda one: one.seat)),
@@ -363,12 +349,11 @@ def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
 def _take_best(free: list[SeatPod], seat: int, request: SeatingRequest) -> SeatPod:
     """Remove and return the pod to take a seat.
 
-    One on a node that is not doubtful, then on one that is not suspect, then a prepared one, then
-    that with the seat's own index.
+    One on a node that is not doubtful, then a prepared one, then that with the seat's own index.
     """
 
-    def rank(one: SeatPod) -> tuple[bool, bool, bool, bool, int]:
-        return *request.drawbacks(one.node), one.state != READY, one.index != seat, one.index
+    def rank(one: SeatPod) -> tuple[bool, bool, bool, int]:
+        return one.node in request.doubtful, one.state != READY, one.index != seat, one.index
 
     chosen = min(free, key=rank)
     free.remove(chosen)

@@ -9,8 +9,6 @@ is *parked*. Seats are assigned when a barrier lifts, and only then:
   dead, its spares still look ready.
 * A pod that returns later is parked.
 * A pod whose machine is unfit gets no seat, and its seat goes to another pod immediately.
-* A pod on a suspect node (:mod:`node_memory`) gets no seat, and its holder loses it, while a
-  prepared parked pod of the Job is elsewhere.
 * A Job with a minimum that cannot fill all seats has, after a time, only as many as it can fill:
   the lowest ones. When the missing pods are there at a later lift, it has them all again. Pods
   keep their seats both times, except for those whose seats no longer exist.

@@ -21,7 +21,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
 )
 from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import reports_attempts, with_attempts
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import conditions_to_clear
-from jobsetpy.reconcilers.restart_in_place.failures.bad_nodes import suspicion
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, RunSoFar
 from jobsetpy.reconcilers.restart_in_place.history.restart import Restart
@@ -76,12 +75,6 @@ def status_of(
     if reports_attempts(jobset.status, observed.pods):
         draft.status = with_attempts(draft.status)
     draft.tell(*decision.events)
-    known = jobset.status.restart_history
-    # Compared with the history before: the lift of a barrier changes its last record as well, and
-    # must not report the node again.
-    warning = suspicion(known, draft.status.restart_history, now.wall, observed.nodes)
-    if warning is not None:
-        draft.tell(warning)
     return attrs.evolve(draft.change(), run=measured.run)
 
 

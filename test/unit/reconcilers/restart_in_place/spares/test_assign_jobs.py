@@ -209,44 +209,6 @@ def test_unfit_spare_gets_no_seat():
     assert holders(assigned(pod(0), pod(2, state=UNFIT), pod(3, state=PARKED))) == {1: "3a"}
 
 
-SUSPECT = {
-    "a spare is elsewhere": ([pod(2, state=READY, node="b")], {1: "2a"}),
-    "the spare is not prepared": ([pod(2, state=PARKED, node="b")], {}),
-    "the spare is on that node": ([pod(2, state=READY, node="bad")], {}),
-    "there is no spare": ([], {}),
-}
-
-
-@pytest.mark.parametrize("case", SUSPECT)
-def test_holder_on_a_suspect_node_loses_its_seat_when(case):
-    """It has come to the epoch, and nothing is awaited."""
-    spares, expected = SUSPECT[case]
-    seating = assigned(pod(0, node="a"), pod(1, node="bad"), *spares, suspect={"bad"})
-
-    assert (holders(seating), seating.complete) == (expected, True)
-    assert [(one.lost, one.why) for one in seating.swaps] == [
-        ("pod-1a", "node 'bad' is suspect") for _ in expected
-    ]
-
-
-def test_holder_on_a_suspect_node_keeps_its_seat_when_the_spare_may_be_dead():
-    """The node of the spare has a pod that is missing for an unknown reason."""
-    spares = pod(2, state=READY, node="a"), pod(3, state=READY, node="dead")
-    lost = pod(1, epoch=1, node="dead")
-    seating = assigned(pod(0, node="bad"), lost, *spares, waited_s=1.0, suspect={"bad"})
-
-    assert (holders(seating), seating.complete) == ({1: "2a"}, True)
-
-
-def test_spares_on_suspect_nodes_come_last():
-    """After one that is still preparing elsewhere; lost seats are filled before suspect ones."""
-    spares = pod(2, state=READY, node="bad"), pod(3, state=PARKED, node="b")
-
-    assert holders(assigned(pod(0), *spares, suspect={"bad"})) == {1: "3a"}
-    assert holders(assigned(pod(0), spares[0], suspect={"bad"})) == {1: "2a"}
-    assert holders(assigned(pod(0, node="bad"), pod(3, state=READY), suspect={"bad"})) == {1: "3a"}
-
-
 @pytest.mark.parametrize(
     ("missing", "taker"),
     [
@@ -266,15 +228,6 @@ def test_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
 
     assert holders(seating) == {1: taker}
     assert assigned(pod(0), missing, spares[0], **late).complete
-
-
-def test_spare_on_a_suspect_node_comes_before_one_on_the_node_of_a_missing_pod():
-    """A suspect node runs."""
-    spares = pod(2, state=READY, node="n1"), pod(3, state=READY, node="n2")
-    missing = pod(1, epoch=1, node="n1")
-    seating = assigned(pod(0, node="n0"), missing, *spares, waited_s=1.0, suspect={"n2"})
-
-    assert holders(seating) == {1: "3a"}
 
 
 def test_seat_needs_no_pod_when_its_holder_has_succeeded():

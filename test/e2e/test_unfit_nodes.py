@@ -1,4 +1,4 @@
-"""Unfit and suspect nodes, on two real nodes: health commands that fail, repeated restarts."""
+"""Unfit nodes, on two real nodes: health commands that fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from support.restarts.scenario import (
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NAMESPACE = "default"
-SUSPICIONS = "jobset_in_place_suspect_node_restarts_total"
 CHECK = "[ ! -e /checks/$NODE ] || { echo row remap failed; exit 3; }"
 
 
@@ -164,32 +163,3 @@ async def test_spare_is_replaced_without_a_restart_when_its_node_is_unfit(client
         ]
         assert (await group.jobset()).status.synced_epoch == 1
         assert len(await group.events(keys.NODE_UNFIT_REASON)) == 1
-
-
-async def test_seat_moves_to_a_spare_on_another_node_when_the_pods_node_is_suspect(
-    two_nodes, manager, client, tmp_path
-):
-    """Three restarts that began with pods of one node; the event, the metric and ``status`` say so."""
-    async with running(client, "suspect", tmp_path, spares=1) as group:
-        pods = await group.pods()
-        spare = pods[2]
-        seat = next(seat for seat in (0, 1) if pods[seat].spec.node_name != spare.spec.node_name)
-        node = pods[seat].spec.node_name
-        for epoch in (2, 3, 4):
-            assert (await group.jobset()).status.in_place_restart.taken_seats == ()
-            await kill_worker(pods[seat], supervised=True)
-            await group.at(epoch)
-
-        (entry,) = (await group.jobset()).status.in_place_restart.taken_seats
-        assert (entry.seat, entry.pod_uid) == (seat, spare.metadata.uid)
-        (note,) = await group.events(keys.NODE_SUSPECT_REASON)
-        assert f"pods on node {node!r} have begun 3 restarts within 1 h" in note
-        (taken,) = await group.events(keys.SEAT_TAKEN_REASON)
-        assert taken.endswith(f"of pod {pods[seat].metadata.name!r}: node {node!r} is suspect")
-        assert manager.scrape()[SUSPICIONS] == 1
-        assert f"Pods on node '{node}' have begun 3 restarts" in await why(two_nodes, "suspect")
-        await group.reaches_spares(1)  # the pod that had the seat
-        after = await group.pods()
-        assert {index: pod.metadata.uid for index, pod in after.items()} == {
-            index: pod.metadata.uid for index, pod in pods.items()
-        }
