@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
             name = text(meta, "name") or text(meta, "generateName")
             found.append(_entry(document.place, name, verdict.errors, verdict.warnings))
             if options.log and not verdict.errors:
-                found[-1]["log"] = _tried(options.log, document.data)
+                found[-1]["log"] = _tried(options.log, verdict.jobset)
             asked.append((found[-1], document.data))
     if not found:
         raise CommandError("error: no JobSet in what was given")

@@ -21,7 +21,7 @@ from jobsetpy.api.log_lines import (
     bounded,
     progress_patterns,
 )
-from jobsetpy.reconcilers.rules.annotations import holders
+from jobsetpy.reconcilers.rules.json_tree import child, objects, pod_notes, text
 
 _PIECE: Final = 1 << 17
 _SHOWN: Final = 80
@@ -59,14 +59,20 @@ def try_jobset(jobset: Mapping[str, Any], path: str) -> list[str]:
     Raises:
         OSError: the log cannot be read.
     """
-    pattern, rules = "", dict[str, LogRule]()
-    for holder in holders(jobset):
-        pattern = read(keys.PROGRESS_PATTERN_ANNOTATION, holder.notes, default=pattern)
-        for rule in read(keys.LOG_RULES_ANNOTATION, holder.notes, default=()):
-            rules[rule.name] = rule
-    if jobset and not pattern and not rules:
-        return ["no pattern and no rule: set progress-pattern or log-rules"]
-    return try_log(path, AUTO if not jobset else pattern, list(rules.values()))
+    if not jobset:
+        return try_log(path, AUTO, ())
+    shared, tried = child(jobset, "metadata", "annotations"), dict[tuple[Any, ...], str]()
+    for _, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        own = pod_notes(job)
+        pattern = read(keys.PROGRESS_PATTERN_ANNOTATION, own, shared, default="")
+        rules = read(keys.LOG_RULES_ANNOTATION, own, shared, default=())
+        if pattern or rules:
+            tried.setdefault((pattern, *rules), text(job, "name"))
+    return [
+        f"{name}: {said}" if len(tried) > 1 else said
+        for (pattern, *rules), name in tried.items()
+        for said in try_log(path, pattern, rules)
+    ] or ["no pattern and no rule: set progress-pattern or log-rules"]
 
 
 def try_log(path: str, pattern: str, rules: Sequence[LogRule]) -> list[str]:
@@ -96,8 +102,8 @@ def try_log(path: str, pattern: str, rules: Sequence[LogRule]) -> list[str]:
             progress.lines, progress.last = progress.lines + 1, seen.step
         for each in seen.seen:
             _note(tallies[each], at, since)
-        for each, text in seen.broken.items():
-            tallies[each].first = tallies[each].first or (number, text)
+        for each, why in seen.broken.items():
+            tallies[each].first = tallies[each].first or (number, why)
     said = [_progress_said(progress, pattern, name, number)] if pattern else []
     said += [_rule_said(each, until) for each in tallies.values()]
     said += [f"pattern {each} takes too long: the agent would no longer use it" for each in slow]
