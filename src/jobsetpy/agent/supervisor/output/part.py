@@ -209,7 +209,6 @@ class Output(Part):
             if limit := each.late(passed, known=known):
                 came = "again " if limit == each.rule.again_within else ""
                 self._broken(each.rule, f"no line {came}within {limit:.0f} s")
-                return
 
     def _say(self, event: str, **fields: object) -> None:
         """Log a warning once."""

@@ -88,9 +88,9 @@ def failed_by_rule(
     if cause is None or cause.kind is not FailureKind.LOG_RULE or cause.epoch != opened - 1:
         return None
     name = cause.reason.partition(":")[0]
-    templates = [pod_notes({"template": item.template}) for item in jobset.spec.replicated_jobs]
-    for notes in (jobset.metadata.annotations, *templates):
-        rules: list[LogRule] = read(keys.LOG_RULES_ANNOTATION, notes, default=[])
+    for item in jobset.spec.replicated_jobs:
+        places = pod_notes({"template": item.template}), jobset.metadata.annotations
+        rules: list[LogRule] = read(keys.LOG_RULES_ANNOTATION, *places, default=[])
         if any(rule.name == name and rule.then == "fail-jobset" for rule in rules):
             return cond.failed(keys.LOG_RULE_REASON, f"jobset failed due to {cause}")
     return None

@@ -92,26 +92,29 @@ time.sleep(300)
 CUDA = {"name": "cuda", "line": "(CUDA error.*)"}
 NAN = {"name": "nan", "line": r"loss=(\S+)", "number": "finite", "lines": 3}
 SILENT = {"name": "alive", "line": "alive", "within": 1}
+QUIET = {"name": "quiet", "line": "quiet", "within": 1, "then": "report"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "cause"),
+    ("given", "cause"),
     [
-        (CUDA, "log-rule=1 cuda: CUDA error: device-side assert"),
-        (NAN, "log-rule=1 nan: loss=nan"),
-        (SILENT, "log-rule=1 alive: no line within 1 s"),
-        ({**NAN, "then": "fail-jobset"}, "log-rule=1 nan: loss=nan"),
+        ([CUDA], "log-rule=1 cuda: CUDA error: device-side assert"),
+        ([NAN], "log-rule=1 nan: loss=nan"),
+        ([SILENT], "log-rule=1 alive: no line within 1 s"),
+        # One that reports again and again does not hold up the others.
+        ([QUIET, {**SILENT, "within": 3}], "log-rule=1 alive: no line within 3 s"),
+        ([{**NAN, "then": "fail-jobset"}], "log-rule=1 nan: loss=nan"),
     ],
 )
 async def test_worker_restarts_with_rule_as_cause_when_rule_is_broken(
-    pod: Pod, rule: dict[str, object], cause: str
+    pod: Pod, given: list[dict[str, object]], cause: str
 ) -> None:
     """The next worker starts; what a failing one still prints is there."""
-    async with pod.run(sys.executable, "-c", LOUD, LOG_RULES=rules(rule)) as agent:
+    async with pod.run(sys.executable, "-c", LOUD, LOG_RULES=rules(*given)) as agent:
         await pod.lift(1)  # the rule may apply before the worker prints its first line
         await pod.at(2)
         assert pod.annotations[keys.RESTART_CAUSE_ANNOTATION] == cause
-        if rule is CUDA:
+        if given == [CUDA]:
             await agent.printed("the rest")
         await pod.lift(2)
         await eventually(lambda: agent.logs("worker started") >= 2)

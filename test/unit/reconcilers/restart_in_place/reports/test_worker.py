@@ -267,6 +267,23 @@ def test_jobset_fails_by_a_log_rule_when_its_own_annotation_says_so(rules, rule,
     )
 
 
+def test_rule_of_the_template_counts_when_the_jobset_has_another_of_the_same_name():
+    """The agents have those of the template only."""
+    ended = reported_cause(pod("p", 2, cause="log-rule=1 nan: loss=nan"), 1)
+    body = jobset(notes={keys.LOG_RULES_ANNOTATION: RULES})
+    own = {keys.LOG_RULES_ANNOTATION: RULES.replace("fail-jobset", "restart")}
+    (item,) = body.spec.replicated_jobs
+    template = {"spec": {**item.template["spec"], "template": {"metadata": {"annotations": own}}}}
+    body = evolve(body, spec=evolve(body.spec, replicated_jobs=(evolve(item, template=template),)))
+    done = plan(
+        body,
+        {1: 3, 2: 1},
+        notes=Observations(newest_epoch_seen=EpochSeen(2, 9.0), reported=ended),
+    )
+
+    assert keys.FAILED_CONDITION not in {c.type for c in done.status.status.conditions}
+
+
 FAILED = reported_cause(pod("p", 2, cause="exit-code=7"), 1)
 
 
