@@ -385,11 +385,6 @@ IN_PLACE_HANG_SECTIONS_ANNOTATION: Final = _agent(
     "hang-sections", "the same within sections that the program reports",
     Form('words with whole seconds, such as "checkpoint=600,evaluate=1200"', _sections), _HANGS,
     _NO_FILE, needs=(IN_PLACE_HANG_ANNOTATION,))
-IN_PLACE_HANG_SIGNAL_ANNOTATION: Final = _agent(
-    "hang-signal", "signal to a worker that is hung, before it is killed",
-    Form("a signal that can be caught, as SIGUSR1", _signal), _HANGS, _NO_FILE,
-    default="SIGABRT",
-    needs=(IN_PLACE_HANG_ANNOTATION,))
 IN_PLACE_HEALTH_ANNOTATION: Final = _agent(
     "health-command", "check of the machine before each epoch",
     Form("a command line for sh, at most 4096 characters", _command), _DEVICES, _NO_PROCESSES)
@@ -438,6 +433,11 @@ PROGRESS_PATTERN_ANNOTATION: Final = _agent(
 LOG_RULES_ANNOTATION: Final = _agent(
     "log-rules", "rules on lines of the worker's output, in YAML",
     Form("a list of rules in YAML", _log_rules), _LOG_RULES, _NO_OUTPUT)
+IN_PLACE_HANG_SIGNAL_ANNOTATION: Final = _agent(
+    "hang-signal", "signal to a worker that is hung or breaks a log rule, before it is killed",
+    Form("a signal that can be caught, as SIGUSR1", _signal), _HANGS, _NO_FILE,
+    default="SIGABRT",
+    needs=(IN_PLACE_HANG_ANNOTATION, LOG_RULES_ANNOTATION))
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = _row(
     "in-place-restart-max-without-progress",
     "number of consecutive restarts without a new step after which the JobSet fails",

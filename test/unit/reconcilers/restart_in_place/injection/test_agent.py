@@ -593,13 +593,13 @@ def test_dollar_signs_of_a_health_command_are_doubled():
 def test_rules_reach_the_agent_as_json_when_they_are_given_in_yaml():
     """Durations are seconds, and the agent reads what admission wrote."""
     rules = "- {name: x, line: 'a$', within: 5m, then: report}"
-    found = supervised(notes={LOG_RULES: rules, PATTERN: "auto"})
+    found = supervised(notes={LOG_RULES: rules, PATTERN: "auto", DUMP: "usr1"})
     patterns = load(
         {name: found[name].replace("$$", "$") for name in ("LOG_RULES", "PROGRESS_PATTERN")}
     )
 
     assert patterns.rules == [LogRule(name="x", line="a$", within=300.0, then="report")]
-    assert patterns.progress == BUILT_IN
+    assert (patterns.progress, found["HANG_SIGNAL"]) == (BUILT_IN, "usr1")
 
 
 @pytest.mark.parametrize("mode", ["sidecar", None])
