@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from jobsetpy.api import keys
@@ -31,6 +32,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     pod_notes,
     pod_spec,
     text,
+    texts,
 )
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.rules.spares import spares_in
@@ -44,6 +46,10 @@ _OF_LEAST = (keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
 _PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
 _COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES")
 """Variables in which programs expect the number of pods or ranks."""
+_COUNT_OPTION = re.compile(
+    r"--(?:nnodes|num[-_](?:nodes|machines|processes)|world[-_]size)[= ]+(?!1\b)[0-9]+(?![0-9:])"
+)
+"""Option of a launcher with a fixed number of them; torchrun's ``MIN:MAX`` is none."""
 
 
 def spares(jobset: Json) -> list[FieldError]:
@@ -164,12 +170,15 @@ def _fewest(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
             # The manager would set back the number of pods that Kueue has reduced.
             why = f"all pods are admitted, {_LEAST} is for those that are lost: remove one of both"
             yield forbidden(note_field(_PARTIAL, where.removesuffix(".spec")), why)
+    why = f"cannot change with the number of pods: with {_LEAST}, read WORLD_SIZE"
     for at, container in objects(pod_spec(job), "containers"):
+        where = f"{path}.template.spec.containers[{at}]"
         for nth, each in objects(container, "env"):
             if text(each, "name") in _COUNTS and each.get("value") is not None:
-                why = f"cannot change with the number of pods: with {_LEAST}, read WORLD_SIZE"
-                field = f"{path}.template.spec.containers[{at}].env[{nth}].value"
-                yield invalid(field, each["value"], why)
+                yield invalid(f"{where}.env[{nth}].value", each["value"], why)
+        for part in ("command", "args"):
+            if found := _COUNT_OPTION.search(" ".join(texts(container, part))):
+                yield invalid(f"{where}.{part}", found[0], why)
 
 
 def _files(pod: Json, path: str, fields: tuple[str, ...]) -> list[FieldError]:
@@ -198,8 +207,8 @@ def _worker(container: Json, path: str, *, jobs: bool) -> Iterator[FieldError]:
     names = {text(each, "name") for _, each in env}
     if f"{keys.AGENT_VARIABLE_PREFIX}WORKER_PROCESSES" not in names:
         why = (
-            "ranks and the address of the first one follow the seats: with spares, say how many "
-            "processes a pod has"
+            "ranks and the address of the first one follow the seats: with spares or "
+            f"{_LEAST}, say how many processes a pod has"
         )
         yield required(note_field(keys.IN_PLACE_PROCESSES_ANNOTATION), why)
     followers = index_variables(container) + (job_index_variables(container) if jobs else [])

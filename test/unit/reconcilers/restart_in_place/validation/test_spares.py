@@ -206,6 +206,21 @@ REFUSED = {
         ENV,
         "read WORLD_SIZE",
     ),
+    "a minimum and a launcher of a fixed number of nodes": (
+        fewer(worker={"args": ["torchrun", "--nnodes", "3", "train.py"]}),
+        f"{POD}.spec.containers[0].args",
+        "read WORLD_SIZE",
+    ),
+    "a minimum and a launcher in a shell": (
+        fewer(worker={"command": ["sh", "-c", "accelerate launch --num_machines=3 train.py"]}),
+        f"{POD}.spec.containers[0].command",
+        "read WORLD_SIZE",
+    ),
+    "a minimum without ranks": (
+        fewer(notes={keys.IN_PLACE_PROCESSES_ANNOTATION: None}),
+        f"metadata.annotations[{keys.IN_PLACE_PROCESSES_ANNOTATION}]",
+        "with spares or",
+    ),
     "a minimum and a size of the world": (
         fewer(worker={"env": [{"name": "WORLD_SIZE", "value": "6"}]}),
         f"{POD}.spec.containers[0].env[0].name",
