@@ -1,4 +1,4 @@
-"""Names of files, modules and tests in pages, comments and docstrings are current."""
+"""Names of files, modules, commands and tests in pages, comments and docstrings are current."""
 
 import importlib.util
 import itertools
@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from jobsetpy.api import keys
+from jobsetpy.kubectl.main import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src", "hack", "bench", "test", "docs", "config", "charts", "examples")
 BASES = (ROOT, *(ROOT / each for each in ("src/jobsetpy", "test", "test/support", "docs", "hack")))
@@ -17,6 +20,7 @@ BASES = (ROOT, *(ROOT / each for each in ("src/jobsetpy", "test", "test/support"
 PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|md|yaml|json|sh|toml))`")
 MODULE = re.compile(r"`((?:jobsetpy|hack|bench|support)(?:\.\w+)+)\b")
 TEST = re.compile(r"`(test_\w+)`")
+COMMAND = re.compile(r"`(?:kubectl jobset|jobsetpy kubectl) ([a-z]\w*)")
 MADE = "manifests/"
 """Beginnings of paths in other projects."""
 
@@ -60,6 +64,7 @@ def stale(path: Path, text: str) -> Iterator[str]:
         if not name.startswith(MADE) and not any((base / name).exists() for base in places):
             yield name
     yield from (name for name in set(MODULE.findall(text)) if not is_module(name))
+    yield from (f"kubectl jobset {name}" for name in set(COMMAND.findall(text)) - COMMANDS.keys())
     if path.suffix == ".md" and path.is_relative_to(ROOT / "test"):
         yield from (name for name in set(TEST.findall(text)) if name not in known_tests())
 
@@ -105,6 +110,14 @@ def test_links_of_page_have_targets(path):
         ):
             broken.append(target)
     assert broken == []
+
+
+def test_exit_codes_of_agents_are_in_their_reference():
+    """Each constant has a row."""
+    page = (ROOT / "docs/reference/agent.md").read_text()
+    codes = [value for name, value in vars(keys).items() if name.endswith("_EXIT_CODE")]
+
+    assert [code for code in codes if f"| agent | {code} |" not in page] == []
 
 
 def test_table_of_changes_names_files():
