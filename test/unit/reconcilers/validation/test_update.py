@@ -266,13 +266,20 @@ def test_managed_by_is_immutable(before, after):
     assert "field is immutable" in problem.message
 
 
-@pytest.mark.parametrize("name", ["in-place-restart", "in-place-restart-preload", "coscheduling"])
-def test_error_says_how_to_change_an_annotation_that_is_built_into_pods(name):
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("in-place-restart", ("fast", "off")),
+        ("in-place-restart-preload", ("auto", "torch")),
+        ("coscheduling", ("JobSet", "Job")),
+    ],
+)
+def test_error_says_how_to_change_an_annotation_that_is_built_into_pods(name, values):
     """With its field, its value and the reason."""
-    before = {keys.IN_PLACE_RESTART_ANNOTATION: "fast", f"{PREFIX}{name}": "auto"}
+    word = {keys.IN_PLACE_RESTART_ANNOTATION: "fast"}
     old, new = (
-        with_value(RUNNING, ("metadata", "annotations"), {**before, f"{PREFIX}{name}": value})
-        for value in ("auto", "off")
+        with_value(RUNNING, ("metadata", "annotations"), {**word, f"{PREFIX}{name}": value})
+        for value in values
     )
     problems = {each.field: each.message for each in validate_update(old, new)}
 
