@@ -355,22 +355,3 @@ async def test_an_eviction_counts_when_its_node_is_lost(rig, ready, reason, expe
         (record,) = rig.status()["restartHistory"]
         assert (record["cause"]["reason"], rig.status()["inPlaceRestart"]["restarts"]) == expected
         assert rig.condition("RestartingInPlace") == ("True", expected[0])
-
-
-async def test_warning_is_emitted_when_pods_are_asked_to_leave_repeatedly(rig):
-    """A descheduler may evict pods without end, which no budget stops."""
-    async with rig.manager():
-        names = await started(rig)
-        notice = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-        warned = []
-        for epoch in (2, 3, 4, 5):
-            rig.world.set_status("pods", names[0], conditions=[notice])
-            await rig.settle()
-            rig.world.set_status("pods", names[0], conditions=[])
-            await come(rig, names, epoch)
-            warned.append([text for reason, text, _ in rig.events() if reason == "PodsLeaveOften"])
-            await rig.settle(60)
-
-        assert [len(texts) for texts in warned] == [0, 0, 1, 2]
-        assert warned[2][0].startswith("3 restarts within 1 h because pods were asked to leave")
-        assert rig.status()["inPlaceRestart"]["restarts"] == 0

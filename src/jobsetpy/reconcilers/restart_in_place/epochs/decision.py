@@ -269,7 +269,7 @@ class _Case:
         if cause is not None and cause.kind is FailureKind.GROUP_GROWS:
             record = resizing.on_growth(record, pace.now)
         if charged.renewal:
-            said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
+            said = texts.uncounted_begun(charged, cause, pods)
             pacing = None
         else:
             begun = self._pacing()

@@ -8,22 +8,14 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
-from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
+from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.backoff import Pace, within
-from jobsetpy.reconcilers.rules.history import History
 from jobsetpy.reconcilers.rules.in_place_record import Renewal
 from jobsetpy.reconcilers.rules.plan import EmitEvent
-
-LEAVE_OFTEN: Final = 3
-"""Minimum number of restarts because of leaving pods within :data:`LEAVE_OFTEN_S` to report."""
-
-LEAVE_OFTEN_S: Final = 3600.0
 
 
 def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
@@ -79,9 +71,7 @@ def restart_begun(charge: EpochCharge, cause: Cause | None, pods: GroupCounts, d
     return _started(reason, f"{message}; {delay}" if delay else message)
 
 
-def uncounted_begun(
-    jobset: JobSet, charge: EpochCharge, cause: Cause | None, pods: GroupCounts, pace: Pace
-) -> Texts:
+def uncounted_begun(charge: EpochCharge, cause: Cause | None, pods: GroupCounts) -> Texts:
     """Return the texts for a new epoch that does not count; none if no running pod restarts."""
     new = charge.epoch
     if charge.renewal is Renewal.RESIZED and _behind(pods, new):
@@ -94,10 +84,7 @@ def uncounted_begun(
     texts = _started(cause.condition_reason, message)
     if cause.kind is None:
         return Texts(events=texts.events)  # the restart of its Job has conditions of its own
-    if cause.kind is not FailureKind.POD_LEAVING:
-        return texts
-    often = leaving_often(jobset.status.restart_history, pace)
-    return Texts(texts.conditions, texts.events + often)
+    return texts
 
 
 def _behind(pods: GroupCounts, new: int) -> int:
@@ -124,30 +111,6 @@ def barrier_lifted(charge: EpochCharge, count: int) -> Texts:
         tuple(cond.DesiredCondition(kind, False, lifted, message) for kind in kinds),
         (event,) if charge.is_in_place_restart else (),
     )
-
-
-def leaving_often(history: History, pace: Pace) -> tuple[EmitEvent, ...]:
-    """Return a warning if a group restarts repeatedly because pods are evicted or deleted.
-
-    Such restarts are not counted, so ``maxRestarts`` does not end a JobSet whose pods are evicted
-    again and again by a descheduler or by a repeatedly tainted node.
-    """
-    times = tuple(
-        each.began_at
-        for each in history
-        if each.began_at is not None
-        and each.cause is not None
-        and each.cause.reason == keys.POD_LEAVING_REASON
-    )
-    count = len(within(times, pace.now, LEAVE_OFTEN_S)) + 1
-    if count < LEAVE_OFTEN:
-        return ()
-    message = (
-        f"{count} restarts within {in_words(LEAVE_OFTEN_S)} because pods were asked to leave their "
-        "nodes; these do not count towards maxRestarts: check what evicts the pods (drains, a "
-        "descheduler, taints, preemption)"
-    )
-    return (EmitEvent(cond.WARNING, keys.PODS_LEAVE_OFTEN_REASON, message),)
 
 
 _MAX_TEXT: Final = 40
