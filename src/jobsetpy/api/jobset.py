@@ -538,11 +538,6 @@ class InPlaceRestartStatus:
     growths: int = field(
         "Number of successive restarts to the full size; each doubles the next delay.", default=0
     )
-    crash_times: tuple[datetime, ...] = field(
-        "Times of counted restarts within the window of the annotation "
-        "jobset.sigs.k8s.io/max-restarts-window, at most 101.",
-        default=(),
-    )
 
 
 @wire

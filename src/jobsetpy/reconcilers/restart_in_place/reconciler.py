@@ -43,7 +43,7 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedE
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
-from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
+from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.time_accounting import Owner
 
@@ -100,8 +100,7 @@ class RestartInPlaceReconciler(CacheReader):
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Count a pod's change; called for every event of thousands of pods, so it is O(1)."""
-        clock = self._clock
-        changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now)
+        changed = self.ledger.pod_changed(event.old, event.new, self._clock.monotonic())
         if event.new is not None and _reports(event.new) != _reports(event.old):
             group = self.ledger.group_of_pod(event.new)
             return () if group is None else (rt.Request(group.jobset),)
@@ -145,7 +144,7 @@ class RestartInPlaceReconciler(CacheReader):
         if jobset is None:
             return None
         group, own = AttemptKey.of(jobset), self.expectations
-        self._note_status(group, jobset, jobset.status)
+        self._note_status(group, jobset.status)
         return ObservedEpochs(
             jobset=jobset,
             pods=self.ledger.histogram(group),
@@ -167,7 +166,7 @@ class RestartInPlaceReconciler(CacheReader):
             stored = await self._status.store(jobset, plan.status)
             if stored is None or not same_epochs(stored.status, plan.status.status):
                 return  # without epochs in the CRD, nothing has begun or ended
-            self._note_status(group, jobset, plan.status.status, version)
+            self._note_status(group, plan.status.status, version)
             done = self._clock.monotonic()
             _count(plan.measured, OWNERS.of(jobset.metadata))
             plan = plan.stored(done)
@@ -177,11 +176,10 @@ class RestartInPlaceReconciler(CacheReader):
         self._keep(key, plan.memory)
 
     def _note_status(
-        self, group: AttemptKey, jobset: JobSet, status: JobSetStatus, version: int | None = None
+        self, group: AttemptKey, status: JobSetStatus, version: int | None = None
     ) -> None:
         known = self.ledger.newest_version if version is None else version
-        window_s = Pace.of(jobset, self._clock.now(), self._settings.backoff).window_s
-        self.ledger.note_status(group, status, known, self._clock.monotonic(), window_s)
+        self.ledger.note_status(group, status, known, self._clock.monotonic())
 
     def _keep(self, key: rt.ObjectKey, memory: EpochState | None) -> None:
         old, new = self._memories.of(key), memory or _NOTHING

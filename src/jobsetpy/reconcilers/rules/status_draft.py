@@ -155,7 +155,7 @@ _PLAIN_FIELDS: Final = (
 
 _SELDOM: Final = frozenset(
     {
-        *("highestStep", "restartsWithoutProgress", "podsDigest", "servedRequest", "crashTimes"),
+        *("highestStep", "restartsWithoutProgress", "podsDigest", "servedRequest"),
         *("readySpares", "takenSeats", "takenJobs", "jobSizes", "resizeTime", "growths"),
     }
 )

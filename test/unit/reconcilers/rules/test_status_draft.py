@@ -15,7 +15,6 @@ from jobsetpy.reconcilers.rules.status_draft import StatusDraft, status_patch
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VALUES = {
     "resume_time": NOW,
-    "crash_times": (NOW,),
     "job_sizes": (JobSize(job="js-w-0", seats=3, missing=1),),
     "resize_time": NOW,
     "taken_seats": (TakenSeat(job="js-w-0", seat=1, pod="p", pod_uid="u", pod_index=3),),

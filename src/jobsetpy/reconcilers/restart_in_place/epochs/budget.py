@@ -99,7 +99,7 @@ def renewal_of_group(jobset: JobSet, expected: int) -> Renewal:
     return renewal(jobset) or (Renewal.RESIZED if resized else Renewal.NONE)
 
 
-_OVER_BUDGET: Final = cond.failed(
+OVER_BUDGET: Final = cond.failed(
     keys.REACHED_MAX_RESTARTS_REASON, "jobset failed due to reaching max number of restarts"
 )
 
@@ -107,12 +107,12 @@ _OVER_BUDGET: Final = cond.failed(
 def over_budget(pace: Pace) -> cond.DesiredCondition:
     """Return the failure of a JobSet whose restarts are used up."""
     if not pace.window_s:
-        return _OVER_BUDGET
+        return OVER_BUDGET
     return cond.failed(
-        _OVER_BUDGET.reason, f"{_OVER_BUDGET.message} within {in_words(pace.window_s)}"
+        OVER_BUDGET.reason, f"{OVER_BUDGET.message} within {in_words(pace.window_s)}"
     )
 
 
 def missing_pods_failure(missing: str) -> cond.DesiredCondition:
     """Return the failure of a JobSet with missing pods and no restarts left to replace them."""
-    return cond.failed(keys.REACHED_MAX_RESTARTS_REASON, f"{_OVER_BUDGET.message}: {missing}")
+    return cond.failed(keys.REACHED_MAX_RESTARTS_REASON, f"{OVER_BUDGET.message}: {missing}")

@@ -231,17 +231,17 @@ class _Case:
             return Fail(failure=over_budget(pace))
         if (failed := other_limits.failed_by_rule(jobset, self.cause, opened)) is not None:
             return Fail(failure=failed)
-        crash = other_limits.worst_crash(jobset, self.pods, pace)
+        crash = other_limits.worst_crash(jobset, self.pods)
         if crash.times > allowed:
-            return Fail(failure=other_limits.crash_loop(crash, next_epoch(status, epochs), pace))
+            return Fail(failure=other_limits.crash_loop(crash, next_epoch(status, epochs)))
         return None
 
     def record(self) -> Record | Wait:
         """Return the decision to record what no change of an epoch will record."""
         jobset, spares = self.jobset, self.pods.spares
-        crash = other_limits.worst_crash(jobset, self.pods, self.pace)
+        crash = other_limits.worst_crash(jobset, self.pods)
         record = barrier.record_of(jobset)
-        if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
+        if crash.times > record.crashes:
             # The next manager must not start counting from zero.
             return Record(record=on_crash(jobset, crash))
         if (sizes := resizing.done_sizes(jobset, self.pods)) != record.job_sizes:

@@ -13,38 +13,25 @@ from jobsetpy.api.annotations import read
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.api.log_lines import LogRule
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import is_gathering, record_of
-from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, over_budget
+from jobsetpy.reconcilers.restart_in_place.epochs.budget import OVER_BUDGET, EpochCharge
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, GroupCounts
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.agent_containers import strangers
-from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace
 from jobsetpy.reconcilers.rules.json_tree import child, objects, pod_notes, text
 
 
-def worst_crash(jobset: JobSet, pods: GroupCounts, pace: Pace = UNPACED) -> Crash:
+def worst_crash(jobset: JobSet, pods: GroupCounts) -> Crash:
     """Return the charged container that has crashed most since the barrier closed."""
-    record = record_of(jobset)
-    known = Crash(
-        record.crashes, record.crashing_pod, record.crashing_container, record.crash_times
-    )
     if not is_gathering(jobset, pods):
         return Crash(0, "", "")
-    worst = _recent(known, pace)
-    for (replicated_job, container), noted in pods.crashes.items():
-        crash = _recent(noted, pace)
-        worse = (crash.times, crash.at[-1:]) > (worst.times, worst.at[-1:])
+    record = record_of(jobset)
+    worst = Crash(record.crashes, record.crashing_pod, record.crashing_container)
+    for (replicated_job, container), crash in pods.crashes.items():
+        worse = crash.times > worst.times
         if worse and container in charged_containers(jobset, replicated_job):
             worst = crash
     return worst
-
-
-def _recent(crash: Crash, pace: Pace) -> Crash:
-    """Return the crashes of a container that count now."""
-    if not pace.window_s:
-        return crash._replace(at=())
-    at = pace.recent(crash.at)
-    return crash._replace(times=len(at), at=at)
 
 
 def has_crashed(jobset: JobSet, pods: GroupCounts) -> bool:
@@ -53,16 +40,14 @@ def has_crashed(jobset: JobSet, pods: GroupCounts) -> bool:
     if not pods.crashes and not record.crashes:
         return False
     allowed = 0 if policy is None else policy.max_restarts
-    return worst_crash(jobset, pods).times > min(record.crashes, allowed) or any(
-        crash.at[-1:] > record.crash_times[-1:] for crash in pods.crashes.values()
-    )
+    return worst_crash(jobset, pods).times > min(record.crashes, allowed)
 
 
-def crash_loop(crash: Crash, epoch: int, pace: Pace) -> cond.DesiredCondition:
+def crash_loop(crash: Crash, epoch: int) -> cond.DesiredCondition:
     """Return the failure of a JobSet of which a container crashes before each epoch."""
     return cond.failed(
         keys.REACHED_MAX_RESTARTS_REASON,
-        f"{over_budget(pace).message}: container {crash.container!r} of pod {crash.pod!r} was "
+        f"{OVER_BUDGET.message}: container {crash.container!r} of pod {crash.pod!r} was "
         f"restarted {crash.times} times before all pods had come to epoch {epoch}",
     )
 

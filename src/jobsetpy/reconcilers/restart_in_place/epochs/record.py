@@ -17,7 +17,6 @@ NO_CRASH: Final[Mapping[str, Any]] = {
     "crashes": 0,
     "crashing_pod": "",
     "crashing_container": "",
-    "crash_times": (),
 }
 
 
@@ -66,7 +65,6 @@ def on_crash(jobset: JobSet, crash: Crash) -> InPlaceRestartStatus:
         crashes=crash.times,
         crashing_pod=crash.pod,
         crashing_container=crash.container,
-        crash_times=crash.at,
     )
 
 

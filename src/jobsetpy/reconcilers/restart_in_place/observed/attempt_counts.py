@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
 import attrs
@@ -38,7 +37,6 @@ from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     parse_report,
 )
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
-from jobsetpy.reconcilers.rules.backoff import MAX_IN_WINDOW, within
 from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
 
@@ -57,10 +55,8 @@ class Attempt(GroupCounts):
         deprecated: the deprecated epoch.
         excused: restart count of a container up to which its first crash is not counted.
         crashed: number of crashes by pod and container.
-        crashed_at: their times, if there is a window.
         unprobed: number of restarts of a pod's containers that its agent has reported before, and
             by container those that were excused for it.
-        window_s: window in seconds for counting crashes; 0 for none.
     """
 
     jobs: int = 0
@@ -69,9 +65,7 @@ class Attempt(GroupCounts):
     deprecated: int = 0
     excused: int = 0
     crashed: dict[tuple[str, str], int] = attrs.field(factory=dict)
-    crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = attrs.field(factory=dict)
     unprobed: Counter[tuple[str, str]] = attrs.field(factory=Counter)
-    window_s: float = 0.0
 
     # ---- observations ----------------------------------------------------------------------------
 
@@ -101,35 +95,25 @@ class Attempt(GroupCounts):
         if len(known) < MAX_FAILURES:
             self.notes.failures = (*known, failure)
 
-    def note_status(self, status: JobSetStatus, version: int, now: float, window_s: float) -> None:
+    def note_status(self, status: JobSetStatus, version: int, now: float) -> None:
         """Process the JobSet's epochs; the count of crashes is reset when they change."""
         record = status.in_place_restart or NO_RECORD
         self._move(record, now)
-        self.window_s = window_s
         synced, deprecated = status.synced_epoch, status.deprecated_epoch
         if self.noted and (synced, deprecated) == (self.mark.epoch, self.deprecated):
             return
         if self.noted or synced:
             self.crashed.clear()
-            self.crashed_at.clear()
             self.crashes.clear()
             self.unprobed.clear()
         if record.crashes:
-            key = record.crashing_pod, record.crashing_container
-            self.crashed[key] = record.crashes
-            self.crashed_at[key] = record.crash_times
+            self.crashed[record.crashing_pod, record.crashing_container] = record.crashes
         self.excused = record.container_restarts + 1 if deprecated >= synced > 0 else 0
         if not self.noted or synced != self.mark.epoch:
             self.mark = SyncedMark(synced, version, now)
         self.deprecated, self.noted = deprecated, True
 
-    def note_crash(
-        self,
-        replicated_job: str,
-        pod: str,
-        one: ContainerRestarts,
-        wall: datetime | None,
-    ) -> None:
+    def note_crash(self, replicated_job: str, pod: str, one: ContainerRestarts) -> None:
         """Record that a container has failed and was restarted; ignored while workers run.
 
         The first time after a restart has begun may belong to that restart. It does unless the
@@ -148,27 +132,15 @@ class Attempt(GroupCounts):
             return
         times = self.crashed[key] = self.crashed.get(key, 0) + 1
         worst = self.crashes.get((replicated_job, one.name))
-        known = 0 if worst is None else worst.times
-        at: tuple[datetime, ...] = ()
-        if self.window_s and wall is not None:
-            recent = within(self.crashed_at.get(key, ()), wall, self.window_s)
-            at = self.crashed_at[key] = (
-                *recent[-MAX_IN_WINDOW:],
-                wall.replace(microsecond=0),  # as it is stored
-            )
-            times = len(at)
-            if worst is not None:
-                same = (worst.pod, worst.container) == key
-                known = 0 if same else len(within(worst.at, wall, self.window_s))
-        if times > known:
-            self.crashes[replicated_job, one.name] = Crash(times, pod, one.name, at)
+        if worst is None or times > worst.times:
+            self.crashes[replicated_job, one.name] = Crash(times, pod, one.name)
 
     def forget_crashes(self, gone: ChildPod) -> None:
         """Drop the crash counts of a deleted pod; the worst crash is kept."""
         name = gone.metadata.name
         self.unprobed.pop((name, ""), None)
         for one in gone.status.restarts:
-            for known in (self.crashed, self.crashed_at, self.unprobed):
+            for known in (self.crashed, self.unprobed):
                 known.pop((name, one.name), None)
 
     def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:

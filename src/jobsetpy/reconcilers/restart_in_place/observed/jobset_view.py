@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 import attrs
@@ -22,14 +21,12 @@ from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 class Crash(NamedTuple):
     """Container of a pod that failed ``times`` times before the barrier lifted.
 
-    The restart of every container that belongs to a restart of the group is not counted. ``at`` has
-    the times of failures within the window, if there is one.
+    The restart of every container that belongs to a restart of the group is not counted.
     """
 
     times: int
     pod: str
     container: str
-    at: tuple[datetime, ...] = ()
 
 
 class EpochSeen(NamedTuple):

@@ -8,9 +8,6 @@ latest single one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
-
 import attrs
 
 from jobsetpy.api.batch import Job
@@ -57,7 +54,6 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         old: ChildPod | None,
         new: ChildPod | None,
         now: float = 0.0,
-        wall: Callable[[], datetime] | None = None,
     ) -> AttemptKey | None:
         """Process a pod's change.
 
@@ -65,8 +61,6 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             old: the pod as of the event before, ``None`` if it is new.
             new: the pod now, ``None`` if it is deleted.
             now: time on the monotonic clock, in seconds.
-            wall: reads the wall clock, called at a crash only; without it crashes are not counted
-                within a window.
 
         Returns:
             The attempt with a changed count or a new observation, or ``None``.
@@ -84,7 +78,7 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
-            crashed = self._note_crashes(old, new, wall)
+            crashed = self._note_crashes(old, new)
         if old is not None and new is None and (key := self.group_of_pod(old)) is not None:
             self._attempts[key].forget_crashes(old)
         failed = None if old is None else self._note_failure(old, new, now)
@@ -112,16 +106,13 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         if key is not None:
             self._attempts[key].unprobed[pod.metadata.name, ""] += 1
 
-    def _note_crashes(
-        self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
-    ) -> AttemptKey | None:
+    def _note_crashes(self, old: ChildPod, new: ChildPod) -> AttemptKey | None:
         job = self._jobs.get(new.metadata.controller_uid)
         if job is None or self._is_parked(new):
             return None
         failed = failed_since(old, new)
-        at = wall() if failed and wall is not None else None
         for one in failed:
-            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, at)
+            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one)
         return job[0] if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
@@ -176,7 +167,6 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         status: JobSetStatus,
         version: int,
         now: float,
-        window_s: float = 0.0,
     ) -> None:
         """Process the JobSet's epochs, as they were observed or written.
 
@@ -185,11 +175,10 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             status: status with both epochs.
             version: ``newest_version`` before the status was observed or written.
             now: time on the monotonic clock, in seconds.
-            window_s: window in seconds for counting crashes; 0 for since the barrier closed.
         """
         known = self._attempts.get(group)
         if known is not None:
-            known.note_status(status, version, now, window_s)
+            known.note_status(status, version, now)
 
     def histogram(self, group: AttemptKey) -> GroupCounts:
         """Return the pods of the Jobs of one attempt; a live view, for immediate use.

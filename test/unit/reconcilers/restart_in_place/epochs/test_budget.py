@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,7 +18,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
 )
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Crash, GroupCounts
-from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.in_place_record import Renewal
 from support.jobsets import replicated_job
 from support.restarts import epoch_plans
@@ -306,30 +305,6 @@ def test_crashes_are_stored_for_the_next_manager():
     assert not needs_decision(after, pods)
     record = decided(after, {3: 4}).status.in_place_restart
     assert (record.crashes, record.crashing_pod) == (0, "")
-
-
-def crashed(*minutes):
-    """Return crashes of one container, given by their ages in minutes."""
-    at = tuple(NOW - timedelta(minutes=ago) for ago in minutes)
-    return GroupCounts({3: 2, 2: 2}, crashes={("a", "worker"): Crash(len(at), "p", "worker", at)})
-
-
-def test_only_crashes_within_the_window_end_the_jobset():
-    """Each is stored once for the next manager."""
-    pace = Pace(NOW, window_s=3600)
-    observed = jobset(2, 2, max_restarts=2)
-
-    assert isinstance(decide_epochs(observed, crashed(50, 40, 30), pace=pace), Fail)
-    after = stored(observed, decide_epochs(observed, crashed(90, 40, 30), pace=pace))
-    record = after.status.in_place_restart
-    assert (record.crashes, len(record.crash_times)) == (2, 2)
-    assert decide_epochs(after, crashed(90, 40, 30), pace=pace) == Wait()
-    assert not needs_decision(after, crashed(40, 30))
-    assert needs_decision(after, crashed(40, 30, 20))
-    assert isinstance(decide_epochs(after, crashed(40, 30, 20), pace=pace), Fail)
-    later = Pace(NOW + timedelta(minutes=25), window_s=3600)
-    again = stored(after, decide_epochs(after, crashed(40, 30, 20), pace=later))
-    assert again.status.in_place_restart.crashes == 2
 
 
 def test_restart_counts_are_stored_by_the_first_write_of_a_restart():
