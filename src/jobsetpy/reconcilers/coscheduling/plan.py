@@ -41,7 +41,7 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.in_place_record import is_starting
-from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
+from jobsetpy.reconcilers.rules.membership import is_handled, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
 from jobsetpy.reconcilers.rules.times import Now
@@ -224,7 +224,7 @@ def _progress(job: Job | None) -> object:
 def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> CoschedulingPlan:
     """Correct the pods of a JobSet's gangs, and report the state of the gangs."""
     jobset = observed.jobset
-    if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
+    if not is_handled(jobset):
         return CoschedulingPlan()
     before = memory if memory.uid == jobset.metadata.uid else GangMemory()
     stamp = _stamp(jobset)

@@ -80,8 +80,8 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child, number
 from jobsetpy.reconcilers.rules.membership import (
     MAX_JOBS,
+    is_handled,
     is_left_to_us,
-    is_ours,
     jobs_of,
     pods_of,
     replicated_job_of,
@@ -159,7 +159,7 @@ def plan_jobs(observed: ObservedJobSet, memory: p.JobsMemory, now: Now) -> p.Job
         memory = p.JobsMemory(jobset.metadata.uid)
     if observed.wait_s > SOON_S:
         return p.JobsPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
-    if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
+    if not is_handled(jobset):
         return _leave_alone(jobset, memory, now)
     return _JobsPlanner(observed, jobset, memory, now).plan()
 

@@ -21,7 +21,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.jobs.counters import lacks_pods
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.membership import is_ours
+from jobsetpy.reconcilers.rules.membership import is_handled
 from jobsetpy.reconcilers.rules.plan import Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
@@ -82,12 +82,7 @@ class RefusalPlan(Plan[RefusalMemory]):
 def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Now) -> RefusalPlan:
     """Return the change of the condition, or the Job whose events have to be read first."""
     jobset = observed.jobset
-    if (
-        jobset is None
-        or not is_ours(jobset)
-        or jobset.metadata.deletion_timestamp is not None
-        or cond.finished(jobset.status.conditions) is not None
-    ):
+    if not is_handled(jobset) or cond.finished(jobset.status.conditions) is not None:
         return RefusalPlan()
     missing = sorted((job for job in observed.jobs if lacks_pods(job)), key=_name)
     if not missing:

@@ -42,7 +42,7 @@ from jobsetpy.reconcilers.restart_in_place.steps import transition, waiting
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules.backoff import Pace
-from jobsetpy.reconcilers.rules.membership import is_ours
+from jobsetpy.reconcilers.rules.membership import is_handled
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
 
@@ -238,7 +238,7 @@ def _leave(jobset: JobSet, now: Now) -> EpochPlan:
     """Clear conditions that no longer hold for a JobSet that was suspended or has ended."""
     may_resume = jobset.spec.restarts_in_place and jobset.spec.suspend is True
     memory = EpochState(uid=jobset.metadata.uid, left=True) if may_resume else None
-    if jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
+    if not is_handled(jobset):
         return EpochPlan(memory=memory, judged=True)
     draft = StatusDraft(jobset.status, now.wall)
     changed = [draft.set(wanted, announce=False) for wanted in conditions_to_clear(jobset)]

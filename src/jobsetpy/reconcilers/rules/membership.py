@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
@@ -25,6 +25,11 @@ def is_ours(jobset: JobSet) -> bool:
     refused that).
     """
     return is_left_to_us(jobset) and jobs_of(jobset) <= MAX_JOBS
+
+
+def is_handled(jobset: JobSet | None) -> TypeGuard[JobSet]:
+    """Return True if a JobSet exists, is not being deleted, and is ours."""
+    return jobset is not None and jobset.metadata.deletion_timestamp is None and is_ours(jobset)
 
 
 def is_left_to_us(jobset: JobSet) -> bool:

@@ -30,7 +30,7 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.membership import AttemptKey, is_ours
+from jobsetpy.reconcilers.rules.membership import AttemptKey, is_handled
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import condition_change
 from jobsetpy.reconcilers.rules.times import Now
@@ -163,7 +163,7 @@ def is_leader(pod: ChildPod) -> bool:
 def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -> StartupGroupPlan:
     """Release the group if all its pods have started; otherwise report its progress."""
     jobset, config_map = observed.jobset, observed.config_map
-    if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
+    if not is_handled(jobset):
         return StartupGroupPlan()
     group = AttemptKey.of(jobset)
     newest = observed.ledger.attempt(group)

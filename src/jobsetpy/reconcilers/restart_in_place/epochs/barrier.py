@@ -21,7 +21,7 @@ from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD, is_starting
-from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
+from jobsetpy.reconcilers.rules.membership import is_handled, pods_of_template
 from jobsetpy.reconcilers.rules.spares import spares_of
 
 LONGEST_REQUEST: Final = 63
@@ -32,8 +32,7 @@ def is_live(jobset: JobSet) -> bool:
     """Return True for a live JobSet with restart in place, running or suspended."""
     return (
         jobset.spec.restarts_in_place
-        and jobset.metadata.deletion_timestamp is None
-        and is_ours(jobset)
+        and is_handled(jobset)
         and cond.finished(jobset.status.conditions) is None
     )
 
