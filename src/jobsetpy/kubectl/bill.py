@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.kubectl import output, timeline
@@ -147,23 +147,27 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
     return _latest(whole, items(status, "restartHistory"), start, until)
 
 
+_SUMMED: Final = (
+    *("pods", "seconds", "queued", "waiting", "running"),
+    *("starting", "repeating", "reported", "repeated_steps"),
+)
+
+
 def total(bills: Sequence[Bill]) -> Bill:
     """Return the sum of bills, of which there is at least one."""
-    sums = (sum(values) for values in zip(*(each[5:9] for each in bills), strict=True))
-    seconds, queued, waiting, running = sums
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in bills) for name in _SUMMED}
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for kind, cause, count, took in (one for each in bills for one in each.restarts):
         before = found.get((kind, cause), (0, 0.0))
         found[kind, cause] = before[0] + count, before[1] + took
     return Bill(
-        *("", "TOTAL", "", sum(each.pods for each in bills), min(each.since for each in bills)),
-        *(seconds, queued, waiting, running),
-        tuple(Restarts(*use, *amount) for use, amount in found.items()),
-        starting=sum(each.starting for each in bills),
-        repeating=sum(each.repeating for each in bills),
-        reported=sum(each.reported for each in bills),
-        repeated_steps=sum(each.repeated_steps for each in bills),
+        namespace="",
+        name="TOTAL",
+        state="",
+        since=min(each.since for each in bills),
+        restarts=tuple(Restarts(*use, *amount) for use, amount in found.items()),
         bound=any(each.bound for each in bills),
+        **sums,
     )
 
 

@@ -33,8 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
+from itertools import chain
 from operator import xor
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -48,6 +49,9 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     assign_job,
     call_s,
 )
+
+_COUNTS: Final = ("filled", "unfilled", "ready")
+_LISTS: Final = ("taken", "swaps", "taken_jobs", "job_swaps", "sizes")
 
 MAX_ENTRIES: Final = 64
 """Number of entries above which pods and Jobs get back the seats of their own indexes.
@@ -120,17 +124,14 @@ def _assign(
 
 def _sum(parts: Iterable[Seating]) -> Seating:
     known = list(parts)
+    summed: dict[str, Any] = {
+        **{name: sum(getattr(part, name) for part in known) for name in _COUNTS},
+        **{name: tuple(chain(*(getattr(part, name) for part in known))) for name in _LISTS},
+    }
     return Seating(
-        taken=tuple(one for part in known for one in part.taken),
-        swaps=tuple(one for part in known for one in part.swaps),
-        filled=sum(part.filled for part in known),
-        unfilled=sum(part.unfilled for part in known),
         wait_s=max((part.wait_s for part in known), default=0.0),
-        ready=sum(part.ready for part in known),
         digest=reduce(xor, (part.digest for part in known), 0),
-        taken_jobs=tuple(one for part in known for one in part.taken_jobs),
-        job_swaps=tuple(one for part in known for one in part.job_swaps),
-        sizes=tuple(one for part in known for one in part.sizes),
+        **summed,
     )
 
 
