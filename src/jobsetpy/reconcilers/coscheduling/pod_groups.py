@@ -126,13 +126,8 @@ def object_changes(
     """
     found = {each.metadata.name: each for each in there}
     new = {each.name: each for each in wanted}
-    changes: list[ReplaceObject | PatchSpec] = [
-        _patch(found[name], each) if name in found else ReplaceObject(None, each)
-        for name, each in new.items()
-        if name not in found
-        or found[name].metadata.deletion_timestamp is not None
-        or not same_spec(found[name].spec, each.spec)
-    ]
+    changed = (_change(found.get(name), each) for name, each in new.items())
+    changes = [each for each in changed if each is not None]
     changes += [
         ReplaceObject(each, None, at_once=name in away)
         for name, each in found.items()
@@ -141,25 +136,28 @@ def object_changes(
     return tuple(changes)
 
 
-def _patch(
-    old: SchedulingPodGroup | SchedulingWorkload, new: DesiredObject
-) -> PatchSpec | ReplaceObject:
+def _change(
+    old: SchedulingPodGroup | SchedulingWorkload | None, new: DesiredObject
+) -> PatchSpec | ReplaceObject | None:
     """Return the patch of another minimum; the replacement if that is not possible."""
-    ours, theirs = (each.get("podGroupTemplates") for each in (new.spec, old.spec))
-    if "v1alpha" in new.kind.RESOURCE.version or old.metadata.deletion_timestamp is not None:
+    if old is None or old.metadata.deletion_timestamp is not None:
         return ReplaceObject(old, new)
+    if same_spec(old.spec, new.spec):
+        return None
+    if "v1alpha" in new.kind.RESOURCE.version:
+        return ReplaceObject(old, new)
+    ours, theirs = new.spec.get("podGroupTemplates"), old.spec.get("podGroupTemplates", ())
     if ours is None:
         if min_count(old.spec) is None:  # of another policy
             return ReplaceObject(old, new)
         return PatchSpec(old, {"schedulingPolicy": new.spec["schedulingPolicy"]})
     least = _minima(ours)
-    if least.keys() != _minima(theirs or ()).keys():
+    if least.keys() != _minima(theirs).keys():
         return ReplaceObject(old, new)
     # A patch replaces the list: fields that the API server has filled in must stay.
     policies = {each["name"]: {"schedulingPolicy": each["schedulingPolicy"]} for each in ours}
-    return PatchSpec(
-        old, {"podGroupTemplates": [{**each, **policies[each["name"]]} for each in theirs or ()]}
-    )
+    templates = [{**each, **policies[each["name"]]} for each in theirs]
+    return PatchSpec(old, {"podGroupTemplates": templates})
 
 
 def refers(job: Job) -> bool:

@@ -127,16 +127,15 @@ def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.completionMode", mode, why)
     if not any(count):
         return
-    pods, jobs, own = number(spec, "completions") or 0, replicas_of(job), pod_notes(job)
+    pods, jobs = number(spec, "completions") or 0, replicas_of(job)
     most = (
         (_NAME, count.pods, pods, f"a job of {text(job, 'name')!r} has {pods} pods"),
         (_JOBS, count.jobs, jobs, f"{text(job, 'name')!r} has {jobs} jobs (replicas)"),
     )
     for name, spare, there, what in most:
         if spare and spare >= there:
-            field = note_field(name, f"{path}.template") if name in own else note_field(name)
             why = f"{what}, spares included, and at least one must work"
-            yield invalid(field, str(spare), why)
+            yield invalid(_stated_at(name, job, path), str(spare), why)
     if count.least:
         yield from _fewest(job, notes, path)
     for name, why in (
@@ -154,17 +153,21 @@ def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
     yield from _files(pod, f"{path}.template.spec", fields)
 
 
+def _stated_at(name: str, job: Json, path: str) -> str:
+    """Return the field of an annotation: of the Job's pods if they have it, else of the JobSet."""
+    return note_field(name, f"{path}.template" if name in pod_notes(job) else "")
+
+
 def _fewest(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
     """Return errors about the fewest pods with which a Job continues."""
     count = spares_in(job, notes)
-    own, seats = pod_notes(job), (number(job_spec(job), "completions") or 0) - count.pods
+    seats = (number(job_spec(job), "completions") or 0) - count.pods
     if count.least > seats:
-        field = note_field(_LEAST, f"{path}.template") if _LEAST in own else note_field(_LEAST)
         why = f"a job of {text(job, 'name')!r} has {seats} pods that work: state that many at most"
-        yield invalid(field, str(count.least), why)
+        yield invalid(_stated_at(_LEAST, job, path), str(count.least), why)
     if count.jobs:
         why = f"whole jobs take over from each other: remove {_LEAST} or this annotation"
-        yield forbidden(note_field(_JOBS, f"{path}.template" if _JOBS in own else ""), why)
+        yield forbidden(_stated_at(_JOBS, job, path), why)
     for holder, where in ((notes, ""), (child(job, "template", "metadata", "annotations"), path)):
         if _PARTIAL in holder:
             # The manager would set back the number of pods that Kueue has reduced.
