@@ -173,7 +173,7 @@ def _copy_module(tree: _Tree, module: ModuleType, library: str, version: str) ->
         target = f"{version}{file[len(library) :]}"
     else:
         # As many folders up as the name has dots, from the package's own folder if it is one.
-        depth = name.count(".") + (1 if getattr(module, "__path__", None) is not None else 0)
+        depth = name.count(".") + hasattr(module, "__path__")
         target = "app/" + "/".join(file.split("/")[-1 - depth :])
     if not file.endswith(".py"):
         tree.copy(file, target, mode=0o755)

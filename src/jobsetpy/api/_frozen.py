@@ -64,13 +64,13 @@ class FrozenList(list[Any]):
 EMPTY: Final = FrozenDict()
 
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
-_FROZEN: Final = frozenset({FrozenDict, FrozenList, MappingProxyType})
+_IMMUTABLE: Final = _ATOMS | {FrozenDict, FrozenList, MappingProxyType}
 
 
 def frozen(value: Any) -> Any:
     """Return a value with every dict and list in it frozen; frozen ones are kept."""
     kind = type(value)
-    if kind in _ATOMS or kind in _FROZEN:
+    if kind in _IMMUTABLE:
         return value
     if isinstance(value, dict):
         if not value:

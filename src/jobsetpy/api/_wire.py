@@ -184,9 +184,9 @@ def _freezer(hint: Any) -> Callable[[Any], Any] | None:
     if hint in {dict, list, Mapping, Any, object} or origin is list:
         return frozen
     found = [each for argument in arguments if (each := _freezer(argument)) is not None]
-    if origin is tuple or len(found) > 1:
-        return frozen if found else None
-    return found[0] if found else None
+    if not found:
+        return None
+    return found[0] if len(found) == 1 and origin is not tuple else frozen
 
 
 def _freeze_at_birth(cls: type[Any]) -> None:

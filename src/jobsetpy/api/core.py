@@ -196,7 +196,7 @@ class LabelledNode:
         ]
         if not unknown or not tainted:
             return None
-        return max((time for time in (*unknown, *tainted) if time is not None), default=None)
+        return max(filter(None, (*unknown, *tainted)), default=None)
 
 
 @resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")

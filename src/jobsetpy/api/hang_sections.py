@@ -5,11 +5,13 @@ Used by admission for validation, and by the agent.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 MAX_SECTIONS: Final = 32
 MAX_SECONDS: Final = 604800
 _LONGEST: Final = 32
+_SECONDS: Final = re.compile("[1-9][0-9]{0,5}")
 
 SECTIONS_FORM: Final = (
     f"must be at most {MAX_SECTIONS} words with whole seconds from 1 to {MAX_SECONDS}, such as "
@@ -29,10 +31,9 @@ def hang_sections(text: str) -> dict[str, float] | None:
     found: dict[str, float] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, seconds = part.partition("=")
-        number = seconds.isascii() and seconds.isdigit() and len(seconds) <= 6
-        if name in found or not section_name(name.encode("utf-8", "replace")) or not number:
+        if name in found or not section_name(name.encode("utf-8", "replace")):
+            return None
+        if not _SECONDS.fullmatch(seconds) or int(seconds) > MAX_SECONDS:
             return None
         found[name] = float(seconds)
-        if not 1 <= found[name] <= MAX_SECONDS or seconds.startswith("0"):
-            return None
     return found if len(found) <= MAX_SECTIONS else None

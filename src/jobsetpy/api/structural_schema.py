@@ -69,7 +69,7 @@ def _completed(node: Node, value: Any) -> Any:
 
 
 def _completed_mapping(node: Node, value: Mapping[str, Any]) -> dict[str, Any]:
-    known: Node = node.get("properties") or {}
+    known: Node = node.get("properties", {})
     others = node.get("additionalProperties")
     made: dict[str, Any] = {}
     for name, below in value.items():
@@ -217,7 +217,7 @@ def _mapping_problems(
             yield required(_below(path, name))
     least, most = node.get("minProperties"), node.get("maxProperties")
     yield from _number_of(path, len(value), least, most, "properties")
-    known: Node = node.get("properties") or {}
+    known: Node = node.get("properties", {})
     others = node.get("additionalProperties")
     for name, below in value.items():
         child = known.get(name, others)
@@ -228,7 +228,7 @@ def _mapping_problems(
 def unknown_fields(node: Node, value: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of fields that ``complete`` drops; metadata is not checked."""
     if isinstance(value, Mapping):
-        known: Node = node.get("properties") or {}
+        known: Node = node.get("properties", {})
         others = node.get("additionalProperties")
         for name, below in value.items():
             at = _below(path, str(name))

@@ -455,17 +455,15 @@ class StoreWriter(Generic[T]):
         state = self._state
         table: Any
         for table in state.tables:
-            failed = table.failed
             try:
-                before = table.of(None if failed and identity in failed else old)
+                before = table.of(None if identity in table.failed else old)
                 after = table.of(new)
             except Exception as error:  # noqa: BLE001 - a function that users gave, of users' data
                 before, after = self._failed(table, identity, old, error), table.nothing()
                 if new is None:
                     table.failed.discard(identity)
             else:
-                if failed:
-                    failed.discard(identity)
+                table.failed.discard(identity)
             if before or after:
                 table.change(identity, before, after, new)
         if new is None:

@@ -136,10 +136,11 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: Json) 
 def _chosen(options: argparse.Namespace, jobs: list[Json]) -> list[Json]:
     if options.job:
         by_name = {job["metadata"]["name"]: job for job in jobs}
-        missing = [name for name in options.job if name not in by_name]
-        if missing:
-            raise CommandError(f'error: jobset "{options.name}" has no job "{missing[0]}"')
-        return [by_name[name] for name in options.job]
+        try:
+            return [by_name[name] for name in options.job]
+        except KeyError as missing:
+            problem = f'error: jobset "{options.name}" has no job "{missing.args[0]}"'
+            raise CommandError(problem) from None
     if options.replicated_job:
         of_it = options.replicated_job
         found = [

@@ -20,7 +20,6 @@ ATTEMPTS: Final = 5
 """Maximum number of attempts of a write that conflicts, before the whole reconcile is retried."""
 
 _PAGE: Final = 500
-_ABSENT: Final = object()
 
 
 async def list_objects(
@@ -64,16 +63,12 @@ def difference(old: Any, new: Any) -> Any:
     """
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return {} if old == new else new
-    patch: dict[str, Any] = {}
-    for name in old.keys() - new.keys():
-        patch[name] = None
+    patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
     for name, value in new.items():
-        before = old.get(name, _ABSENT)
-        if before is _ABSENT or not (isinstance(before, Mapping) and isinstance(value, Mapping)):
-            if before is _ABSENT or before != value:
-                patch[name] = value
-        elif below := difference(before, value):
-            patch[name] = below
+        if name not in old:
+            patch[name] = value
+        elif value != old[name]:
+            patch[name] = difference(old[name], value)
     return patch
 
 

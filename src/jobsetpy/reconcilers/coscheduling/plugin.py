@@ -97,7 +97,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
         initial_timestamp=min(pod.created for pod in pods),
         min_available=max(1, *(pod.min_available for pod in open_)),
         priority=max(pod.priority for pod in pods),
-        timeout_s=max(timeouts) if timeouts else None,
+        timeout_s=max(timeouts, default=None),
     )
 
 

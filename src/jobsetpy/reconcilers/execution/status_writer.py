@@ -121,8 +121,6 @@ class StatusWriter:
         Raises:
             ConflictError: the JobSet has changed since the decision.
         """
-        if not change.patch:
-            return jobset
         meta, patch = jobset.metadata, await self._kept(change.patch)
         if not patch:
             return jobset

@@ -138,8 +138,8 @@ def _map_patch(
 
 def _merged(before: list[Any], wanted: list[Any], copied: list[Any]) -> list[Any]:
     kept = [item for item in before if item in wanted or item not in copied]
-    after = kept + [item for item in wanted if item not in kept]
-    if [item for item in after if item in wanted] == wanted:
-        return after
+    there = [item for item in kept if item in wanted]
+    if there == wanted[: len(there)]:
+        return kept + wanted[len(there) :]
     # The order matters: the first toleration that matches a taint decides.
     return [item for item in kept if item not in wanted] + wanted

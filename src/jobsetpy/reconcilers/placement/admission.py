@@ -87,7 +87,7 @@ def mutate(pod: Json, leaders: LeaderLookup, nodes: NodeLabels, over: LeaderOver
     unchanged.
     """
     annotations = _annotations(pod)
-    if keys.JOBSET_NAME not in annotations or keys.NODE_SELECTOR_ANNOTATION in annotations:
+    if not _is_placed(annotations):
         return Mutation()
     patch, priority = _priority_label(pod)
     topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -121,12 +121,7 @@ def refusal(pod: Json, leaders: LeaderLookup) -> str:
     """
     annotations = _annotations(pod)
     topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
-    if (
-        keys.JOBSET_NAME not in annotations
-        or keys.NODE_SELECTOR_ANNOTATION in annotations
-        or not isinstance(topology, str)
-        or is_leader(pod)
-    ):
+    if not _is_placed(annotations) or not isinstance(topology, str) or is_leader(pod):
         return ""
     if _can_be_released(pod) and (is_held(pod) or _places_itself(pod, topology)):
         return ""
@@ -145,6 +140,11 @@ def refusal(pod: Json, leaders: LeaderLookup) -> str:
             "transient error"
         )
     return ""
+
+
+def _is_placed(annotations: Json) -> bool:
+    """Return whether a pod is of a JobSet, and not placed by its node selector strategy."""
+    return keys.JOBSET_NAME in annotations and keys.NODE_SELECTOR_ANNOTATION not in annotations
 
 
 def is_held(pod: Json) -> bool:

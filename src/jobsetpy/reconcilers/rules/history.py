@@ -119,8 +119,6 @@ def over(old: History, new: History, now: datetime) -> tuple[Over, ...]:
         new: the history after.
         now: aware time of the new one.
     """
-    if old is new or old == new:
-        return ()
     known = {identity(each) for each in old if each.outcome}
     out = []
     for at, each in enumerate(new):

@@ -192,16 +192,14 @@ class Worker:
         if self.phase is Phase.ENDING:
             # Its children may still be working; the kubelet's grace period bounds both.
             return [] if self._running else [ArmGrace(self._rules.grace_s)]
-        if self.phase is Phase.HUNG and self._running:
-            return []  # each of them may dump its stacks
         if self.phase is Phase.HUNG:
-            self.phase = Phase.CLEARING
-            return [KillAll()]
-        if self.phase is not Phase.RUNNING:
+            if self._running:
+                return []  # each of them may dump its stacks
+        elif self.phase is not Phase.RUNNING:
             return []
-        if code in self._rules.end_codes:
+        elif code in self._rules.end_codes:
             return self._end(code)
-        if code == 0:
+        elif code == 0:
             return [] if self._running else self._end(0)
         self.phase = Phase.CLEARING
         return [KillAll()]

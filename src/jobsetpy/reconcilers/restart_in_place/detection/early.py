@@ -126,20 +126,19 @@ def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
 
     Containers that the JobSet does not name (of a service mesh, for example) are not workers.
     """
-    containers = [container for _, container in objects(pod, "containers")]
-    for container in containers:
-        if container.get("name") != failed.name:
-            continue
-        action = restart_action(container, failed.exit_code)
-        if action in RESTART_ALL_ACTIONS:
-            return True
-        policy = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
-        if action == "Terminate" or (not action and policy == "Never"):
-            # Others of its pod may continue for hours; the end of the pod is detected.
-            return len(containers) == 1
-        # It restarts alone. No other restarts, unless the agent is in it.
-        return any(word.rpartition("/")[2] == "supervise" for word in _command(container))
-    return False
+    containers = {container.get("name"): container for _, container in objects(pod, "containers")}
+    container = containers.get(failed.name)
+    if container is None:
+        return False
+    action = restart_action(container, failed.exit_code)
+    if action in RESTART_ALL_ACTIONS:
+        return True
+    policy = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
+    if action == "Terminate" or (not action and policy == "Never"):
+        # Others of its pod may continue for hours; the end of the pod is detected.
+        return len(containers) == 1
+    # It restarts alone. No other restarts, unless the agent is in it.
+    return any(word.rpartition("/")[2] == "supervise" for word in _command(container))
 
 
 def _command(container: Json) -> Iterator[str]:

@@ -233,14 +233,14 @@ def can_be_replaced(
 def silence_of(observed: ObservedEpochs) -> Silence:
     """Evaluate the reports of a JobSet's pods; O(pods) if there are some of this epoch."""
     jobset, spares = observed.jobset, observed.pods.spares
-    if not observed.reporters:
-        return NO_SILENCE
     epoch = jobset.status.synced_epoch
     parsed = ((pod, parse_report(pod.metadata.annotations.unheard)) for pod in observed.reporters)
     current = ((pod.metadata.uid, each) for pod, each in parsed if each and each.epoch == epoch)
     reports = dict(islice(current, MAX_OBSERVERS + 1))
-    if not reports or len(reports) > MAX_OBSERVERS:
-        return Silence(outage=True) if reports else NO_SILENCE
+    if not reports:
+        return NO_SILENCE
+    if len(reports) > MAX_OBSERVERS:
+        return Silence(outage=True)
     names = [item.name for item in jobset.spec.replicated_jobs]
     found = find_silence(epoch, names, observed.members()[1], reports)
     if found.motion != STALLED or not spares.seats:

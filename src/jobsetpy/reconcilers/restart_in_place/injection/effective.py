@@ -164,10 +164,10 @@ def refill(old: Json, new: Json) -> Filled:
     whole.pop(keys.SETTINGS_FROM_ANNOTATION, None)
     if kept:
         whole[keys.SETTINGS_FROM_ANNOTATION] = _written(kept)
-    stored, given = (child(each, "spec", "failurePolicy") for each in (old, new))
     policy = None
     if before.get(WORD) == FAST == whole.get(WORD) and restarts_in_place(child(old, "spec")):
-        policy = _policy(given, number(stored, "maxRestarts") or 0)
+        most = number(child(old, "spec", "failurePolicy"), "maxRestarts")
+        policy = _policy(child(new, "spec", "failurePolicy"), most or 0)
     return _changed(new, whole, policy)
 
 
