@@ -47,11 +47,7 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
         if not features.restart_job:
             why = "are not allowed while the feature gate RestartJob is disabled"
             return [plain(f"failure policy actions {actions} {why}")]
-        targets = _targets_of_partial_restarts(rules, names)
-        if any(
-            replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS and text(job, "name") in targets
-            for _, job in objects(spec, "replicatedJobs")
-        ):
+        if _restarts_too_many(spec, rules, names):
             why = (
                 "are only supported if every replicatedJob that their rules target has at most "
                 f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas"
@@ -90,13 +86,16 @@ def _patterns(rules: list[tuple[int, Json]]) -> list[FieldError]:
     ]
 
 
-def _targets_of_partial_restarts(rules: list[tuple[int, Json]], names: set[str]) -> set[str]:
-    """Return the names of the ReplicatedJobs with Jobs that some rule restarts individually."""
+def _restarts_too_many(spec: Json, rules: list[tuple[int, Json]], names: set[str]) -> bool:
+    """Return True if a rule restarts single Jobs of a ReplicatedJob that has too many for that."""
     found: set[str] = set()
     for _, rule in rules:
         if text(rule, "action") in SINGLE | WHOLE:
             found.update(texts(rule, "targetReplicatedJobs") or names)
-    return found
+    return any(
+        replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS and text(job, "name") in found
+        for _, job in objects(spec, "replicatedJobs")
+    )
 
 
 def failure_policy_warnings(spec: Json) -> list[FieldWarning]:
@@ -136,10 +135,15 @@ def _rule(rule: Json, path: str, names: set[str]) -> Iterator[FieldError]:
         if problem:
             why = f"invalid job failure reason '{reason}' in failure policy: {problem}"
             yield invalid(f"{path}.onJobFailureReasons[{at}]", reason, why)
+    yield from _repeated(rule, path)
+
+
+def _repeated(rule: Json, path: str) -> Iterator[FieldError]:
+    """Return errors for values that a list of a rule has several times."""
     for field in ("onJobFailureReasons", "targetReplicatedJobs"):
-        first: dict[str, int] = {}
-        for at, value in enumerate(texts(rule, field)):
-            if first.setdefault(value, at) != at:
+        values = texts(rule, field)
+        for at, value in enumerate(values):
+            if value in values[:at]:
                 yield invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
 
 
