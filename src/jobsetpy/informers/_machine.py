@@ -249,10 +249,9 @@ class WatchMachine(Generic[T]):
             # a watch from the first page's version repeats events, one from the newer loses some.
             self._list_version = resource_version
         shard = self._shard
-        if shard is None:
-            events.extend(Listed(item) for item in items)
-        else:
-            events.extend(Listed(item) for item in items if shard.holds(metadata_of(item)))
+        events.extend(
+            Listed(item) for item in items if shard is None or shard.holds(metadata_of(item))
+        )
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:

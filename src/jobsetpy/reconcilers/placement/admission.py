@@ -95,16 +95,15 @@ def mutate(pod: Json, leaders: LeaderLookup, nodes: NodeLabels, over: LeaderOver
         return Mutation(patch)
     if is_leader(pod):
         return Mutation(patch + _exclusive_terms(pod, topology, priority))
-    can_wait = _can_be_released(pod)
     try:
         node = find_leader(pod, leaders).spec.node_name
     except LeaderNotFoundError:
-        if can_wait and over(*_controller(pod)):
+        if _can_be_released(pod) and over(*_controller(pod)):
             return Mutation(patch + _exclusive_terms(pod, topology, priority))
         node = ""
     labels = nodes(node) if node else None
     if labels is None:
-        return Mutation(patch + _hold(pod) if can_wait else patch)
+        return Mutation(patch + _hold(pod))
     if topology not in labels:
         # Denied, not held: users rarely inspect a waiting pod, but see events of failed creations.
         return Mutation(denied=f"node {node} does not have the topology label {topology!r}")
@@ -165,8 +164,8 @@ def _can_be_released(pod: Json) -> bool:
 
 
 def _hold(pod: Json) -> Patch:
-    """Return a patch that adds the scheduling gate to the existing ones."""
-    if is_held(pod):
+    """Return a patch that adds the scheduling gate, if it could be removed again."""
+    if is_held(pod) or not _can_be_released(pod):
         return []
     gate = {"name": keys.PLACEMENT_GATE}
     if child(pod, "spec").get("schedulingGates"):

@@ -112,8 +112,8 @@ class PodPlacementReconciler(CacheReader):
             return _footing(old) != _footing(new)
         if new is None or not new.live or (old is not None and old.live and old.spec == new.spec):
             return False
-        synced = self._pods.has_synced and self._nodes.has_synced and self._jobs.has_synced
-        return synced and self._is_due(new)
+        caches = (self._pods, self._nodes, self._jobs)
+        return all(each.has_synced for each in caches) and self._is_due(new)
 
     def _is_due(self, pod: ChildPod) -> bool:
         """Return whether a live follower has to be released or evicted; O(1)."""

@@ -203,12 +203,12 @@ def _tolerations(replicated_job: Json) -> Any:
     return child(_pod_template(replicated_job), "spec").get("tolerations")
 
 
-def _restored(value: Any, source: Any, path: tuple[str, ...]) -> Any:
+def _restored(value: Json, source: Any, path: tuple[str, ...]) -> Any:
     """Return ``value`` with the field at ``path`` copied from ``source``; parts may be shared."""
     first, *rest = path
-    given = value.get(first) if isinstance(value, Mapping) else None
+    given = value.get(first)
     wanted = source.get(first) if isinstance(source, Mapping) else None
-    if given == wanted or not isinstance(value, Mapping):
+    if given == wanted:
         return value
     if not rest:
         return {

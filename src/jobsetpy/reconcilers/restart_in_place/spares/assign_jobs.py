@@ -233,5 +233,5 @@ def _without_displaced_jobs(
     return {
         job: holder
         for job, holder in holders.items()
-        if job not in names or holder in begun or job in begun or not {job, holder} & own
+        if job not in names or {job, holder} & begun or not {job, holder} & own
     }
