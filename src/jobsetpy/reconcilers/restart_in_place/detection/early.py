@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from jobsetpy.api import disruptions, keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.child_pod import FailedContainer
+from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of, requested
 from jobsetpy.reconcilers.restart_in_place.failures.cause import (
@@ -95,7 +95,7 @@ def judge(
             return None
         if template_rules.fails_the_job(template, (failed,)):
             return None
-        return Cause(epoch, kind, name, failed, node=node)
+        return _by_rule(new, epoch) or Cause(epoch, kind, name, failed, node=node)
     known = new.status.failed if new is not None else ()
     if template_rules.fails_the_job(template, known) or template_rules.may_fail_by_condition(
         template
@@ -108,8 +108,7 @@ def judge(
             # Its taints are those of a failure, not of maintenance.
             return Cause(epoch, FailureKind.NODE_LOST, name, reason=reason, node=node)
         return Cause(epoch, kind, name, reason=reason, counted=False, node=node)
-    by_rule = any(each.exit_code == keys.LOG_RULE_EXIT_CODE for each in known)
-    if by_rule and new is not None and (ended := reported_cause(new, epoch)) is not None:
+    if new is not None and (ended := _by_rule(new, epoch)) is not None:
         return ended
     return Cause(
         epoch,
@@ -119,6 +118,12 @@ def judge(
         new.status.reason if new is not None else "",
         node=node,
     )
+
+
+def _by_rule(pod: ChildPod, epoch: int) -> Cause | None:
+    """Return the cause that an agent has reported before it ended its pod by a log rule."""
+    ended = any(each.exit_code == keys.LOG_RULE_EXIT_CODE for each in pod.status.failed)
+    return reported_cause(pod, epoch) if ended else None
 
 
 def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:

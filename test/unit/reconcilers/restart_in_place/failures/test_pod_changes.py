@@ -248,8 +248,9 @@ def test_cause_names_pod_container_exit_code_and_reason():
 
     rule = {keys.RESTART_CAUSE_ANNOTATION: "log-rule=1 xid: Xid 79"}
     exited = container(exit_code=keys.LOG_RULE_EXIT_CODE)
-    ended = verdict(jobset(), pod(UP), pod(exited, phase="Failed", notes=rule))
-    assert str(ended) == "pod 'p': log rule xid: Xid 79"
+    # The kubelet reports the end of the container first, then that of the pod.
+    for ended in (pod(exited, notes=rule), pod(exited, phase="Failed", notes=rule)):
+        assert str(verdict(jobset(), pod(UP), ended)) == "pod 'p': log rule xid: Xid 79"
 
     everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureKind, None)]
     assert len(set(everything)) == len(everything)
