@@ -7,7 +7,7 @@ from typing import Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules import history, in_place_record
 from jobsetpy.reconcilers.rules.spares import working_jobs
 
 RUNNING: Final = "Running"
@@ -39,6 +39,9 @@ def state(jobset: JobSet) -> str:
         return WAITING
     if jobset.spec.restarts_in_place and status.deprecated_epoch >= status.synced_epoch:
         return WAITING
+    record = status.in_place_restart
+    if record is not None and record.job_sizes and not in_place_record.is_starting(jobset):
+        return RUNNING  # with fewer pods: Jobs are not ready, perhaps for hours
     counters = {item.name: item for item in status.replicated_jobs_status}
     for name, wanted in working_jobs(jobset).items():
         known = counters.get(name)

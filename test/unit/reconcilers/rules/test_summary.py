@@ -15,6 +15,11 @@ from support.model_kit import begin, rule, settle
 READY = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
 IN_PLACE = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
 
+FEWER = {
+    "replicatedJobsStatus": [{**READY, "ready": 0}],
+    "inPlaceRestart": {"jobSizes": [{"job": "test-js-w-0", "seats": 2, "missing": 1}]},
+}
+
 
 def holds(kind):
     """Return a status with a condition that is True."""
@@ -37,6 +42,8 @@ CASES = {
     ),
     "a gang gathers": (holds("CoschedulingInProgress"), {}, "Waiting"),
     "a closed barrier": ({"replicatedJobsStatus": [READY]}, IN_PLACE, "Waiting"),
+    "fewer pods": ({**FEWER, "syncedEpoch": 2, "deprecatedEpoch": 1}, IN_PLACE, "Running"),
+    "fewer pods before": ({**FEWER, "syncedEpoch": 2, "restarts": 1}, IN_PLACE, "Waiting"),
     "a lifted barrier": ({"replicatedJobsStatus": [READY], "syncedEpoch": 1}, IN_PLACE, "Running"),
 }
 
