@@ -175,6 +175,12 @@ class Output(Part):
         if then is not None and not self._ending:
             then()
 
+    def annotations(self) -> dict[str, str | None]:
+        """Remove what a rule has reported of the last run."""
+        gone = {keys.LOG_REPORT_ANNOTATION: None} if self._reported else {}
+        self._reported.clear()
+        return dict(gone)
+
     def close(self) -> None:
         """Copy what is left of the output: the pod ends."""
         for timer in (self._ticks, self._ask_again, self._give_up):

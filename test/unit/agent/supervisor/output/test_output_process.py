@@ -163,7 +163,7 @@ async def test_last_line_counts_when_the_worker_crashes_right_after_it(
 
 
 async def test_worker_continues_when_rule_only_reports(pod: Pod) -> None:
-    """The line is in an annotation, for an event of the manager."""
+    """The line is in an annotation, for an event of the manager, until the next run."""
     async with pod.run(
         sys.executable, "-c", LOUD, LOG_RULES=rules({**CUDA, "then": "report"})
     ) as agent:
@@ -176,6 +176,9 @@ async def test_worker_continues_when_rule_only_reports(pod: Pod) -> None:
         )
         await agent.printed("the rest")
         assert pod.epoch == "1"
+        pod.status(deprecatedEpoch=1)
+        await pod.at(2)
+        assert keys.LOG_REPORT_ANNOTATION not in pod.annotations
 
 
 async def test_output_is_whole_when_the_matching_process_is_killed_or_stuck(pod: Pod) -> None:
