@@ -12,7 +12,8 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
 IN_PLACE: Final = "InPlace"
 RECREATE: Final = "Recreate"
-NODE_LOST: Final = "NodeLost"
+NODE_LOST: Final = frozenset({"NodeLost", "PodSilent"})
+"""Causes of restarts for a lost node; the second one is found by heartbeats."""
 ASKED: Final = frozenset({"RestartRequested", "PodLeaving", "InPlaceGroupResized", "GroupGrows"})
 """Causes of restarts that are no failures."""
 
@@ -88,7 +89,7 @@ class Bill(NamedTuple):
     @property
     def nodes_lost(self) -> int:
         """Number of restarts because of a lost node."""
-        return sum(each.number for each in self.restarts if each.cause == NODE_LOST)
+        return sum(each.number for each in self.restarts if each.cause in NODE_LOST)
 
 
 class Estimate(NamedTuple):

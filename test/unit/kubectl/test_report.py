@@ -62,6 +62,13 @@ def test_bill_adds_the_time_since_the_last_write_to_the_current_activity():
     assert (found.nodes_lost, found.pods, found.bound) == (2, 4, False)
 
 
+def test_nodes_that_heartbeats_find_silent_are_lost_ones():
+    """No eviction follows where a spare has taken the seat, or the group has become smaller."""
+    silent = {"kind": "InPlace", "cause": "PodSilent", "count": 3, "millis": 1}
+
+    assert bill(jobset(spent={"restarts": [silent, *SPENT["restarts"]]}), NOW).nodes_lost == 5
+
+
 def test_bill_counts_a_restart_in_progress():
     """Its cause is that of the open record."""
     open_record = {**RECORD, "outcome": ""}
