@@ -91,11 +91,11 @@ def pod_json(job: int, index: int) -> bytes:
     )
 
 
-def measure(cls: type, indexes: list, tallies: list, count: int = 5000) -> float:
+def measure(cls: type, indexes: list, count: int = 5000) -> float:
     """Return the bytes allocated per object in a store of ``count`` objects."""
     decoder = msgspec.json.Decoder(cls)
     payloads = [pod_json(i // 100, i % 100) for i in range(count)]
-    writer = StoreWriter(cls, indexes=indexes, tallies=tallies)
+    writer = StoreWriter(cls, indexes=indexes)
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -108,8 +108,8 @@ def measure(cls: type, indexes: list, tallies: list, count: int = 5000) -> float
 
 
 def main() -> None:
-    child = measure(ChildPod, [PODS_OF_JOBSET], [])
-    full = measure(Pod, [OWNER_UID], [])
+    child = measure(ChildPod, [PODS_OF_JOBSET])
+    full = measure(Pod, [OWNER_UID])
     size = len(pod_json(1, 1))
     table(
         "Memory of one cached pod (5,000 pods)",

@@ -13,9 +13,7 @@ ZONE = "topology.kubernetes.io/zone"
 WRITTEN = rt.ObjectKey("default", NAME)
 
 # Counted as nodes come and go: a reconcile reads a few numbers, however many nodes there are.
-ZONES: rt.Tally[rt.Node, str, str] = rt.Tally(
-    "zones", lambda node: ("all", node.metadata.labels.get(ZONE, "none"))
-)
+ZONES: rt.Index[rt.Node] = rt.Index("zones", lambda node: node.metadata.labels.get(ZONE, "none"))
 
 
 @attrs.frozen
@@ -26,7 +24,8 @@ class Summary:
     nodes: rt.Store[rt.Node]
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        data = {zone: str(count) for zone, count in self.nodes.tally(ZONES, "all").items()}
+        zones = self.nodes.index_values(ZONES)
+        data = {zone: str(self.nodes.index_count(ZONES, zone)) for zone in zones}
         at = request.key
         await rt.create_or_apply(
             self.client, rt.ConfigMap, at.namespace, at.name, {"data": data}, owner=NAME
@@ -35,7 +34,7 @@ class Summary:
 
 
 def setup(manager: rt.Manager) -> None:
-    nodes = manager.informer(rt.Node, tallies=[ZONES])
+    nodes = manager.informer(rt.Node, indexes=[ZONES])
     maps = manager.informer(
         rt.ConfigMap, namespace=WRITTEN.namespace, field_selector=f"metadata.name={NAME}"
     )

@@ -49,7 +49,7 @@ TASKS: Final[Mapping[str, Mapping[str, Task]]] = {
         ),
         "caches": Task(
             "Read objects from caches",
-            "Store SharedInformer Index BY_NAMESPACE OWNER_UID Tally ObjectKey key_of"
+            "Store SharedInformer Index BY_NAMESPACE OWNER_UID ObjectKey key_of"
             " WatchOptions InformerObserver NullObserver CacheError NotSyncedError"
             " UnknownIndexError IndexConflictError",
         ),

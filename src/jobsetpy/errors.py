@@ -162,7 +162,7 @@ class NotSyncedError(CacheError):
 
 
 class UnknownIndexError(CacheError):
-    """An index or tally was read that was never declared."""
+    """An index was read that was never declared."""
 
 
 class IndexConflictError(CacheError):

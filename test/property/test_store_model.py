@@ -1,8 +1,6 @@
-"""An indexed store with tallies equals plain scans of a dict."""
+"""An indexed store equals plain scans of a dict."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,21 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
-from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, StoreWriter, Tally
+from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, StoreWriter
 
 NAMESPACES = ["x", "y"]
 OWNERS = ["", "o1", "o2"]
-EPOCHS = ["", "0", "1", "2"]
 
 BY_TAGS: Index[Pod] = Index("tags", lambda pod: pod.metadata.labels.get("tags", "").split())
-BY_EPOCH: Tally[Pod, str, int] = Tally(
-    "epochs",
-    lambda pod: (
-        (pod.metadata.namespace, int(pod.metadata.annotations["epoch"]))
-        if pod.metadata.annotations["epoch"]
-        else None
-    ),
-)
 
 
 @st.composite
@@ -41,7 +30,6 @@ def pods(draw):
             resource_version=draw(st.sampled_from("1234")),
             owner_references=references,
             labels={"tags": draw(st.sampled_from(["", "p", "p q", "q q"]))},
-            annotations={"epoch": draw(st.sampled_from(EPOCHS))},
         )
     )
 
@@ -51,14 +39,10 @@ class StoreModel(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.writer = StoreWriter(
-            Pod, indexes=[OWNER_UID, BY_NAMESPACE, BY_TAGS], tallies=[BY_EPOCH]
-        )
+        self.writer = StoreWriter(Pod, indexes=[OWNER_UID, BY_NAMESPACE, BY_TAGS])
         self.store = self.writer.store
         self.model: dict[ObjectKey, Pod] = {}
         self.writer.mark_synced("0")
-        # Views are taken once: they stay valid.
-        self.views = {name: self.store.tally(BY_EPOCH, name) for name in NAMESPACES}
 
     @rule(pod=pods())
     def apply(self, pod):
@@ -124,20 +108,6 @@ class StoreModel(RuleBasedStateMachine):
                 assert len(keys) == self.store.index_count(index, value)
                 found = self.store.by_index(index, value)
                 assert {id(self.model[key]) for key in keys} == {id(pod) for pod in found}
-
-    @invariant()
-    def tallies_equal_a_recount(self):
-        expected: dict[str, Counter[int]] = {name: Counter() for name in NAMESPACES}
-        for pod in self.model.values():
-            part = BY_EPOCH.contribute(pod)
-            if part is not None:
-                expected[part[0]][part[1]] += 1
-        for name, view in self.views.items():
-            assert dict(expected[name]) == dict(view)
-            assert max(expected[name], default=-1) == max(view, default=-1)
-        assert {name for name in NAMESPACES if expected[name]} == set(
-            self.store.tally_keys(BY_EPOCH)
-        )
 
 
 TestStoreModel = StoreModel.TestCase

@@ -11,11 +11,9 @@ import msgspec
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
-from jobsetpy.informers import NullObserver, SharedInformer, Tally
+from jobsetpy.informers import Index, NullObserver, SharedInformer
 
-PHASES: Tally[Pod, str, str] = Tally(
-    "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
-)
+PHASES: Index[Pod] = Index("phases", lambda pod: f"{pod.metadata.namespace}/{pod.status.phase}")
 
 
 @asynccontextmanager

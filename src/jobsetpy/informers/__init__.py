@@ -1,4 +1,4 @@
-"""Shared informers: lists, watches, caches with indexes and running tallies.
+"""Shared informers: lists, watches, caches with indexes.
 
 Names are loaded on first use: the agent needs only the watcher and must not import the caches.
 """
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from jobsetpy.informers._options import WatchOptions as WatchOptions
     from jobsetpy.informers._store import Store as Store
     from jobsetpy.informers._store import StoreWriter as StoreWriter
-    from jobsetpy.informers._tally import Tally as Tally
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -37,6 +36,5 @@ __getattr__, __dir__ = lazy(
         "_observer": ("InformerObserver", "NullObserver"),
         "_options": ("WatchOptions",),
         "_store": ("Store", "StoreWriter"),
-        "_tally": ("Tally",),
     },
 )

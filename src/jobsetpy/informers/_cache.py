@@ -16,7 +16,6 @@ from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._informer import SharedInformer
 from jobsetpy.informers._keyed_shard import KeyedShard
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
-from jobsetpy.informers._tally import Tally
 
 T = TypeVar("T")
 
@@ -69,19 +68,18 @@ class InformerCache:
         field_selector: str = "",
         shard: KeyedShard | None = None,
         indexes: Iterable[Index[T]] = (),
-        tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
         optional: bool = False,
     ) -> SharedInformer[T]:
         """Return the informer of a class and scope, the same for each caller.
 
-        A later call may add indexes and tallies until the start; without ``transform`` it accepts
+        A later call may add indexes until the start; without ``transform`` it accepts
         the present one. With ``optional``, a kind that the server does not know has no objects
         until its CRD is installed.
 
         Raises:
-            IndexConflictError: an index, tally or ``transform`` differs from the declared one.
-            AlreadyStartedError: the informer, index or tally is new, and the cache runs.
+            IndexConflictError: an index or ``transform`` differs from the declared one.
+            AlreadyStartedError: the informer or index is new, and the cache runs.
             TypeError: the class represents no kind.
             ValueError: a namespace was given for a cluster-scoped class.
         """
@@ -108,8 +106,6 @@ class InformerCache:
             raise IndexConflictError(msg)
         for index in indexes:
             informer.add_index(index)
-        for tally in tallies:
-            informer.add_tally(tally)
         return informer
 
     @property

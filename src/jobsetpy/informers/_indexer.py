@@ -99,10 +99,6 @@ class IndexTable(Generic[T]):
             for value in after:
                 self.entries.setdefault(value, {})[identity] = obj
 
-    def nothing(self) -> tuple[str, ...]:
-        """Return the entry of an object for which the function fails."""
-        return ()
-
     def forget(self, identity: Identity) -> None:
         """Remove an object whose values are no longer known; O(values)."""
         for value in [value for value, bucket in self.entries.items() if identity in bucket]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, Never, TypeVar
+from typing import Generic, Never, TypeVar
 
 import msgspec
 
@@ -22,7 +22,6 @@ from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reflector import Reflector
 from jobsetpy.informers._store import Store, StoreWriter
-from jobsetpy.informers._tally import Tally
 from jobsetpy.informers._watcher import Watcher
 
 T = TypeVar("T")
@@ -45,9 +44,8 @@ class SharedInformer(Generic[T]):
         namespaces: namespaces to follow, each with its own list and watch, in one store; overrides
             the namespace of ``options``.
         indexes: indexes for ``store.by_index``.
-        tallies: tallies for ``store.tally``.
         transform: applied to each object before it is stored. An object for which this, or the
-            function of an index or tally, raises is reported to the observer and left out of it.
+            function of an index, raises is reported to the observer and left out of it.
         before_first: awaited before handlers receive the first list, for example until other
             stores that they read are complete.
 
@@ -63,7 +61,6 @@ class SharedInformer(Generic[T]):
         *,
         namespaces: Iterable[str] = (),
         indexes: Iterable[Index[T]] = (),
-        tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
         before_first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -85,7 +82,7 @@ class SharedInformer(Generic[T]):
             options.observer.on_function_error(self.kind, *what)
         )
         self._writer: StoreWriter[T] = StoreWriter(
-            self.kind, indexes=indexes, tallies=tallies, on_error=self._function_failed
+            self.kind, indexes=indexes, on_error=self._function_failed
         )
         self._before_first = before_first
         self.store: Store[T] = self._writer.store
@@ -155,22 +152,10 @@ class SharedInformer(Generic[T]):
             IndexConflictError: another function has that name.
             AlreadyStartedError: the index is new and the informer runs.
         """
-        self._declare(index)
-
-    def add_tally(self, tally: Tally[T, Any, Any]) -> None:
-        """Declare a tally; only before the start, unless it is declared already.
-
-        Raises:
-            IndexConflictError: another function has that name.
-            AlreadyStartedError: the tally is new and the informer runs.
-        """
-        self._declare(tally)
-
-    def _declare(self, what: Index[T] | Tally[T, Any, Any]) -> None:
-        if self.started and not self._writer.declares(what):
-            msg = f"{what.name!r} comes too late: the informer of {self.kind} runs already"
+        if self.started and not self._writer.declares(index):
+            msg = f"{index.name!r} comes too late: the informer of {self.kind} runs already"
             raise AlreadyStartedError(msg)
-        self._writer.declare(what)
+        self._writer.declare(index)
 
     def add_handler(self, handler: Handler[T]) -> Registration:
         """Call ``handler`` with all changes from now on.

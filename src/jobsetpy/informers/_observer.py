@@ -60,7 +60,7 @@ class InformerObserver(Protocol):
     ) -> None:
         """A function of the program failed for an object; reported when the object begins to fail.
 
-        ``function`` is ``index 'NAME'`` or ``tally 'NAME'``, from which the object is left out, or
+        ``function`` is ``index 'NAME'``, from which the object is left out, or
         ``transform``: then the object is missing from the cache, or keeps its last good state.
         """
 

@@ -1,8 +1,8 @@
 """The cache of one collection: ``Store`` to read, ``StoreWriter`` to write.
 
 The writer is created once, by the informer that fills the store, and is not public, so readers
-cannot change what others see. Every method is a plain function: each change (object, indexes,
-tallies) is complete before any other task runs. No locks, no ``await``.
+cannot change what others see. Every method is a plain function: each change (object and
+indexes) is complete before any other task runs. No locks, no ``await``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,11 +24,8 @@ from jobsetpy.errors import (
     UnknownIndexError,
 )
 from jobsetpy.informers._indexer import BY_NAMESPACE, Identity, Index, IndexTable
-from jobsetpy.informers._tally import Tally, TallyTable, TallyView
 
 T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V", bound=Hashable)
 
 
 @attrs.frozen
@@ -81,14 +78,12 @@ def _same_life(one: Any, other: Any) -> bool:
 class _State(Generic[T]):
     """State shared by reader and writer."""
 
-    __slots__ = ("indexes", "items", "name", "pending", "synced", "tables", "tallies", "versions")
+    __slots__ = ("indexes", "items", "name", "pending", "synced", "versions")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.items: dict[Identity, T] = {}
         self.indexes: dict[str, IndexTable[T]] = {}
-        self.tallies: dict[str, TallyTable[T]] = {}
-        self.tables: list[IndexTable[T] | TallyTable[T]] = []  # all of both
         self.synced = asyncio.Event()
         self.pending = {""}  # namespaces whose first list is not complete; "" is all of them
         self.versions = {"": ""}  # by namespace, in the same way
@@ -104,8 +99,8 @@ class Store(Generic[T]):
 
     Objects are frozen and shared: all readers receive the same object. Methods are O(1) unless
     stated otherwise. Reads before the first complete list raise ``NotSyncedError``, because an
-    absent object need not be deleted then. A store lags behind the API server, but indexes and
-    tallies are always consistent with the objects.
+    absent object need not be deleted then. A store lags behind the API server, but indexes
+    are always consistent with the objects.
     """
 
     __slots__ = ("_state",)
@@ -176,36 +171,22 @@ class Store(Generic[T]):
         return frozenset(ObjectKey(*identity) for identity in self._bucket(index, value))
 
     def index_count(self, index: Index[T] | str, value: str) -> int:
-        """Return the number of objects with an indexed value; errors as ``by_index``."""
+        """Return the number of objects with an indexed value, O(1); errors as ``by_index``."""
         return len(self._bucket(index, value))
 
     def index_values(self, index: Index[T] | str) -> builtins.list[str]:
         """Return all indexed values, O(values); errors as ``by_index``."""
         return [*self._index(index).entries]
 
-    def tally(self, tally: Tally[T, K, V], key: K) -> Mapping[V, int]:
-        """Return a live, read-only view of the number of objects per value under ``key``.
-
-        Raises:
-            UnknownIndexError: the tally was not declared.
-            NotSyncedError: before the first complete list.
-        """
-        return TallyView(self._tally(tally).counts, key)
-
-    def tally_keys(self, tally: Tally[T, K, V]) -> builtins.list[K]:
-        """Return all keys to which an object contributes, O(keys); errors as ``tally``."""
-        return [*self._tally(tally).counts]
-
-    def require(self, *declared: Index[T] | Tally[T, Any, Any]) -> None:
-        """Check, during set-up, that indexes and tallies are declared.
+    def require(self, *declared: Index[T]) -> None:
+        """Check, during set-up, that indexes are declared.
 
         Raises:
             UnknownIndexError: one is not declared.
         """
         for one in declared:
-            known = self._state.tallies if isinstance(one, Tally) else self._state.indexes
-            if one.name not in known:
-                raise self._unknown("tally" if isinstance(one, Tally) else "index", one.name)
+            if one.name not in self._state.indexes:
+                raise self._unknown(one.name)
 
     def list(self, namespace: str | None = None) -> builtins.list[T]:
         """Return all objects, or those of a namespace; O(objects), or O(result) with BY_NAMESPACE.
@@ -224,19 +205,12 @@ class Store(Generic[T]):
         name = index if isinstance(index, str) else index.name
         table = self._state.indexes.get(name)
         if table is None:
-            raise self._unknown("index", name)
+            raise self._unknown(name)
         self._state.require_sync()
         return table
 
-    def _tally(self, tally: Tally[T, K, V]) -> TallyTable[T]:
-        table = self._state.tallies.get(tally.name)
-        if table is None:
-            raise self._unknown("tally", tally.name)
-        self._state.require_sync()
-        return table
-
-    def _unknown(self, what: str, name: str) -> UnknownIndexError:
-        return UnknownIndexError(f"the store of {self._state.name} has no {what} {name!r}")
+    def _unknown(self, name: str) -> UnknownIndexError:
+        return UnknownIndexError(f"the store of {self._state.name} has no index {name!r}")
 
     def _bucket(self, index: Index[T] | str, value: str) -> Mapping[Identity, T]:
         return self._index(index).entries.get(value, {})
@@ -245,15 +219,14 @@ class Store(Generic[T]):
 class StoreWriter(Generic[T]):
     """Write handle of a store; the only one.
 
-    An object for which the function of an index or tally raises is stored, and left out of that
-    index or tally: an object of one user must not stop the work for all others.
+    An object for which the function of an index raises is stored, and left out of that index: an
+    object of one user must not stop the work for all others.
 
     Args:
         kind: the wire class, or the name of the kind; for messages.
         indexes: indexes for ``Store.by_index``.
-        tallies: tallies for ``Store.tally``.
-        on_error: called with the title of the failed index or tally, the exception, and the
-            object's namespace and name, each time that an object begins to fail.
+        on_error: called with the title of the failed index, the exception, and the object's
+            namespace and name, each time that an object begins to fail.
     """
 
     __slots__ = ("_namespace", "_news", "_on_error", "_rewound", "_staged", "_state", "store")
@@ -263,7 +236,6 @@ class StoreWriter(Generic[T]):
         kind: type[T] | str = "objects",
         *,
         indexes: Iterable[Index[T]] = (),
-        tallies: Iterable[Tally[T, Any, Any]] = (),
         on_error: Callable[[str, Exception, str, str], None] | None = None,
     ) -> None:
         self._on_error = on_error
@@ -273,9 +245,8 @@ class StoreWriter(Generic[T]):
         self._namespace = ""
         self._rewound = False
         self.store: Store[T] = Store(self._state)
-        declared: list[Index[T] | Tally[T, Any, Any]] = [*indexes, *tallies]
-        for what in declared:
-            self.declare(what)
+        for index in indexes:
+            self.declare(index)
 
     def split(self, namespaces: Iterable[str]) -> builtins.list[StoreWriter[T]]:
         """Return writers of this store, each for the lists of one namespace.
@@ -295,36 +266,29 @@ class StoreWriter(Generic[T]):
         """True once this writer's first list is complete; others may write to the same store."""
         return self._namespace not in self._state.pending
 
-    def declare(self, what: Index[T] | Tally[T, Any, Any]) -> None:
-        """Declare an index or tally; declaring the same one again does nothing.
+    def declare(self, index: Index[T]) -> None:
+        """Declare an index; declaring the same one again does nothing.
 
         Raises:
             IndexConflictError: another function has that name.
             AlreadyStartedError: the store has objects.
         """
         state = self._state
-        if self.declares(what):
+        if self.declares(index):
             return
         if state.items or state.synced.is_set():
-            msg = f"{what.name!r} comes too late: the store of {state.name} is filled already"
+            msg = f"{index.name!r} comes too late: the store of {state.name} is filled already"
             raise AlreadyStartedError(msg)
-        if isinstance(what, Tally):
-            state.tallies[what.name] = TallyTable(what)
-        else:
-            state.indexes[what.name] = IndexTable(what)
-        state.tables = [*state.indexes.values(), *state.tallies.values()]
+        state.indexes[index.name] = IndexTable(index)
 
-    def declares(self, what: Index[T] | Tally[T, Any, Any]) -> bool:
-        """Return whether exactly this index or tally is declared.
+    def declares(self, index: Index[T]) -> bool:
+        """Return whether exactly this index is declared.
 
         Raises:
             IndexConflictError: another function has that name.
         """
-        known: Mapping[str, IndexTable[T] | TallyTable[T]] = (
-            self._state.tallies if isinstance(what, Tally) else self._state.indexes
-        )
-        table = known.get(what.name)
-        if table is not None and table.declared != what:
+        table = self._state.indexes.get(index.name)
+        if table is not None and table.declared != index:
             raise IndexConflictError(f"{table.title} is declared already, with another function")
         return table is not None
 
@@ -453,13 +417,12 @@ class StoreWriter(Generic[T]):
 
     def _change(self, identity: Identity, old: T | None, new: T | None) -> None:
         state = self._state
-        table: Any
-        for table in state.tables:
+        for table in state.indexes.values():
             try:
                 before = table.of(None if identity in table.failed else old)
                 after = table.of(new)
             except Exception as error:  # noqa: BLE001 - a function that users gave, of users' data
-                before, after = self._failed(table, identity, old, error), table.nothing()
+                before, after = self._failed(table, identity, old, error), ()
                 if new is None:
                     table.failed.discard(identity)
             else:
@@ -471,10 +434,12 @@ class StoreWriter(Generic[T]):
         else:
             state.items[identity] = new
 
-    def _failed(self, table: Any, identity: Identity, old: T | None, error: Exception) -> Any:
-        """Mark an object as failed in a table; return its previous entry there."""
+    def _failed(
+        self, table: IndexTable[T], identity: Identity, old: T | None, error: Exception
+    ) -> tuple[str, ...]:
+        """Mark an object as failed in an index; return its previous values there."""
         if identity in table.failed:
-            return table.nothing()
+            return ()
         table.failed.add(identity)
         if self._on_error is not None:
             self._on_error(table.title, error, *identity)
@@ -482,4 +447,4 @@ class StoreWriter(Generic[T]):
             return table.of(old)
         except Exception:  # noqa: BLE001 - it returned another value for the same object before
             table.forget(identity)
-            return table.nothing()
+            return ()

@@ -37,7 +37,6 @@ from jobsetpy.informers import (
     InformerCache,
     KeyedShard,
     SharedInformer,
-    Tally,
     WatchOptions,
 )
 from jobsetpy.informers._cache import namespaced
@@ -119,7 +118,7 @@ class Manager:
     """Runs controllers that share one client and one cache.
 
     Create it, get informers from it, add controllers, and call :meth:`run`. Informers are shared:
-    the same class and scope give the same informer, and indexes and tallies may be added until
+    the same class and scope give the same informer, and indexes may be added until
     the start. There is no global state; several managers can run in one process.
 
     ``client`` is for everything that only a leader does: with leader election, writes through it
@@ -175,7 +174,6 @@ class Manager:
         field_selector: str = "",
         whole: bool = False,
         indexes: Iterable[Index[T]] = (),
-        tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
         optional: bool = False,
     ) -> SharedInformer[T]:
@@ -190,14 +188,13 @@ class Manager:
             whole: follow everything, not this process's share by ``settings.shards``: for the
                 runnables of every replica, and for objects whose name does not decide the share.
             indexes: indexes of its store.
-            tallies: tallies of its store.
             transform: function applied to each object before it is stored.
             optional: the server may not know the kind: there are no objects until its CRD is
                 installed, which is checked every ten seconds.
 
         Raises:
             ValueError: a namespace is given for a cluster-scoped class.
-            AlreadyStartedError: a new informer, index or tally after the start.
+            AlreadyStartedError: a new informer or index after the start.
             IndexConflictError: the name of an index is taken by a different function.
         """
         cache, share = self._cache, None
@@ -213,7 +210,6 @@ class Manager:
             field_selector=field_selector,
             shard=share,
             indexes=indexes,
-            tallies=tallies,
             transform=transform,
             optional=optional,
         )

@@ -55,7 +55,7 @@ _decode_errors = REGISTRY.counter(
 
 _function_errors = REGISTRY.counter(
     "informer_function_errors_total",
-    "Objects for which an index, a tally or a transform began to fail",
+    "Objects for which an index or a transform began to fail",
     "kind",
 )
 
@@ -182,7 +182,7 @@ class InformerMetrics:
     def on_function_error(
         self, kind: str, function: str, error: Exception, namespace: str, name: str
     ) -> None:
-        """Record that an index, a tally or a transform failed for an object."""
+        """Record that an index or a transform failed for an object."""
         _function_errors.labels(kind).inc()
         self._log.error(
             f"{function.partition(' ')[0]} failed for an object, which is left out",

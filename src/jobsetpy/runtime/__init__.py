@@ -102,7 +102,6 @@ from jobsetpy.informers import InformerObserver as InformerObserver
 from jobsetpy.informers import NullObserver as NullObserver
 from jobsetpy.informers import SharedInformer as SharedInformer
 from jobsetpy.informers import Store as Store
-from jobsetpy.informers import Tally as Tally
 from jobsetpy.informers import WatchOptions as WatchOptions
 from jobsetpy.manager import Check as Check
 from jobsetpy.manager import LeaderElectionSettings as LeaderElectionSettings

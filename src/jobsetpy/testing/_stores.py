@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobsetpy.informers import Index, Store, StoreWriter, Tally
+from jobsetpy.informers import Index, Store, StoreWriter
 
 T = TypeVar("T")
 
@@ -22,10 +22,9 @@ def store_of(
     objs: Iterable[T | Mapping[str, Any]] = (),
     *,
     indexes: Iterable[Index[T]] = (),
-    tallies: Iterable[Tally[T, Any, Any]] = (),
 ) -> Store[T]:
     """Return a synced store that holds ``objs``: wire objects, or JSON data to decode."""
-    return store_writer_of(cls, objs, indexes=indexes, tallies=tallies).store
+    return store_writer_of(cls, objs, indexes=indexes).store
 
 
 def store_writer_of(
@@ -33,10 +32,9 @@ def store_writer_of(
     objs: Iterable[T | Mapping[str, Any]] = (),
     *,
     indexes: Iterable[Index[T]] = (),
-    tallies: Iterable[Tally[T, Any, Any]] = (),
 ) -> StoreWriter[T]:
     """Return a store's writer, like ``store_of``, for tests that change the store afterwards."""
-    writer: StoreWriter[T] = StoreWriter(cls, indexes=indexes, tallies=tallies)
+    writer: StoreWriter[T] = StoreWriter(cls, indexes=indexes)
     made = [decoded(cls, obj) if isinstance(obj, Mapping) else obj for obj in objs]
     writer.replace(made, "1")
     writer.mark_synced("1")

@@ -31,7 +31,7 @@ def cache(server):
 def test_informers_of_one_scope_are_shared(cache):
     """The same class and scope give the same informer; later calls add indexes."""
     first = cache.informer(Pod, indexes=[OWNER_UID])
-    second = cache.informer(Pod, indexes=[OWNER_UID, BY_NAMESPACE], tallies=[PHASES])
+    second = cache.informer(Pod, indexes=[OWNER_UID, BY_NAMESPACE, PHASES])
 
     assert first is second
     first.store.require(OWNER_UID, BY_NAMESPACE, PHASES)

@@ -1,4 +1,4 @@
-"""Indexes, tallies and transforms that fail for an object: it is reported, counted and left out."""
+"""Indexes and transforms that fail for an object: it is reported, counted and left out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import pytest
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
-from jobsetpy.informers import BY_NAMESPACE, Index, SharedInformer, StoreWriter, Tally, WatchOptions
+from jobsetpy.informers import BY_NAMESPACE, Index, SharedInformer, StoreWriter, WatchOptions
 from jobsetpy.observability.hooks import InformerMetrics
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import World, decoded
 from support.informers_kit import InformerLog, synced
 
 TEAM = Index("team", lambda obj: [obj.metadata.labels["team"]])
-TEAMS = Tally("teams", lambda obj: ("all", obj.metadata.labels["team"]))
-KINDS = Tally("kinds", lambda obj: ("all", type(obj).__name__))
 BY_TEXT: Index = Index("text", lambda obj: obj.metadata.labels.get("team"))
 
 
@@ -33,20 +31,18 @@ def errors():
 
 @pytest.fixture
 def writer(errors):
-    """A store with an index and a tally of a label that some objects do not have."""
+    """A store with an index of a label that some objects do not have."""
 
     def on_error(function, error, namespace, name):
         errors.append((function, f"{namespace}/{name}"))
 
-    made = StoreWriter(
-        ConfigMap, indexes=[TEAM, BY_TEXT, BY_NAMESPACE], tallies=[TEAMS, KINDS], on_error=on_error
-    )
+    made = StoreWriter(ConfigMap, indexes=[TEAM, BY_TEXT, BY_NAMESPACE], on_error=on_error)
     made.mark_synced("1")
     return made
 
 
 def test_an_object_is_only_missing_where_a_function_fails(writer, errors):
-    """Other objects, indexes and tallies are not affected; each failure is reported once."""
+    """Other objects and indexes are not affected; each failure is reported once."""
     writer.apply(config_map("good", team="x"))
     writer.apply(config_map("bad"))
     writer.apply(config_map("bad", "2"))
@@ -54,26 +50,22 @@ def test_an_object_is_only_missing_where_a_function_fails(writer, errors):
 
     assert {obj.metadata.name for obj in store.list()} == {"good", "bad"}
     assert [obj.metadata.name for obj in store.by_index(TEAM, "x")] == ["good"]
-    assert dict(store.tally(TEAMS, "all")) == {"x": 1}
     assert store.index_count(BY_NAMESPACE, "ns") == 2
-    assert dict(store.tally(KINDS, "all")) == {"ConfigMap": 2}
-    assert errors == [("index 'team'", "ns/bad"), ("tally 'teams'", "ns/bad")]
+    assert errors == [("index 'team'", "ns/bad")]
 
 
 def test_an_object_is_indexed_again_when_it_no_longer_fails(writer, errors):
-    """Indexes and tallies match the object at all times, and a new failure is reported again."""
+    """Indexes match the object at all times, and a new failure is reported again."""
     store = writer.store
     for version in range(3):
         writer.apply(config_map("a", f"{version}1", team="x"))
         assert [obj.metadata.name for obj in store.by_index(TEAM, "x")] == ["a"]
-        assert dict(store.tally(TEAMS, "all")) == {"x": 1}
         writer.apply(config_map("a", f"{version}2"))
         assert store.by_index(TEAM, "x") == []
-        assert dict(store.tally(TEAMS, "all")) == {}
     writer.delete(ObjectKey("ns", "a"))
     writer.apply(config_map("a", "99"))
 
-    assert len(errors) == 2 * 4
+    assert len(errors) == 4
 
 
 def test_an_object_is_removed_when_its_functions_return_other_values():
@@ -86,8 +78,7 @@ def test_an_object_is_removed_when_its_functions_return_other_values():
         return [state["value"]]
 
     index = Index("state", result)
-    tally = Tally("state", lambda obj: ("k", result(obj)[0]))
-    writer = StoreWriter(ConfigMap, indexes=[index], tallies=[tally])
+    writer = StoreWriter(ConfigMap, indexes=[index])
     writer.mark_synced("1")
     for before, after in [("x", "raise"), ("raise", "x"), ("x", "y"), ("y", "x")]:
         state["value"] = before
@@ -110,22 +101,15 @@ def test_an_index_function_may_return_a_single_text(writer, errors):
     assert not [each for each in errors if "text" in each[0]]
 
 
-def odd(result, kind):
-    return {kind: [{"indexes": Index, "tallies": Tally}[kind]("odd", lambda _: result)]}
-
-
-@pytest.mark.parametrize(
-    ("functions", "failed"),
-    [(odd(values, "indexes"), "index 'odd'") for values in ([1], [None], [["x"]], 7)]
-    + [(odd(part, "tallies"), "tally 'odd'") for part in ("abc", ("k",), ("k", []), (1, 2, 3), 5)],
-)
-def test_a_function_fails_when_its_result_is_unusable(functions, failed):
-    """Values that no look-up could use, and parts that are no pair of keys, are reported."""
+@pytest.mark.parametrize("result", [[1], [None], [["x"]], 7])
+def test_a_function_fails_when_its_result_is_unusable(result):
+    """Values that no look-up could use are reported."""
     errors = []
-    writer = StoreWriter(ConfigMap, **functions, on_error=lambda *error: errors.append(error))
+    odd = Index("odd", lambda _: result)
+    writer = StoreWriter(ConfigMap, indexes=[odd], on_error=lambda *error: errors.append(error))
     writer.apply(config_map("a"))
 
-    assert [error[0] for error in errors] == [failed]
+    assert [error[0] for error in errors] == ["index 'odd'"]
     assert len(writer.store) == 1
 
 
@@ -142,9 +126,7 @@ def world():
 async def test_an_informer_survives_a_function_that_fails(world):
     """One bad object of a list or watch ends nothing; its name is reported to the observer."""
     log, client = InformerLog(), Client(world.transport())
-    informer = SharedInformer(
-        client, ConfigMap, WatchOptions(observer=log), indexes=[TEAM], tallies=[TEAMS]
-    )
+    informer = SharedInformer(client, ConfigMap, WatchOptions(observer=log), indexes=[TEAM])
     async with synced(informer):
         world.create("configmaps", {"metadata": {"name": "bad-too"}})
         world.create("configmaps", {"metadata": {"name": "late", "labels": {"team": "x"}}})

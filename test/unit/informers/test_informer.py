@@ -12,7 +12,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import WatchFrame
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
-from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, Tally, WatchOptions
+from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, WatchOptions
 from support.informers_kit import PHASES, running, synced
 
 pytestmark = pytest.mark.looptime
@@ -44,8 +44,7 @@ def informer(server):
         server,
         Pod,
         WatchOptions(rand=lambda: 0.5, page_limit=2),
-        indexes=[OWNER_UID],
-        tallies=[PHASES],
+        indexes=[OWNER_UID, PHASES],
     )
 
 
@@ -74,12 +73,12 @@ async def test_handlers_are_called_for_the_list_and_then_for_changes(server, inf
         await settle()
 
     assert recorder.calls == [("add", "d", False), ("update", "1", "5"), ("delete", "b", True)]
-    assert dict(informer.store.tally(PHASES, "ns")) == {"Running": 3}
+    assert informer.store.index_count(PHASES, "ns/Running") == 3
     assert informer.store.resource_version == "6"
 
 
 async def test_repeated_events_reach_handlers_once(server, informer, recorder):
-    """Neither a repeated state nor a repeated deletion reaches handlers or tallies."""
+    """Neither a repeated state nor a repeated deletion reaches handlers or indexes."""
     async with synced(informer):
         pod = server.put("a")
         server.stream.send(server._frame("MODIFIED", pod, 1))
@@ -89,7 +88,7 @@ async def test_repeated_events_reach_handlers_once(server, informer, recorder):
         await settle()
 
     assert recorder.calls == [("add", "a", False), ("delete", "a", True)]
-    assert dict(informer.store.tally(PHASES, "ns")) == {}
+    assert informer.store.index_values(PHASES) == []
 
 
 async def test_a_deletion_reports_the_state_that_was_reported_last(server):
@@ -138,7 +137,7 @@ async def test_relist_reports_what_was_missed(server, informer, recorder):
         ("add", "d", False),
         ("update", "2", "5"),
     ]
-    assert dict(informer.store.tally(PHASES, "ns")) == {"Running": 3}
+    assert informer.store.index_count(PHASES, "ns/Running") == 3
 
 
 async def test_unseen_recreation_is_a_delete_and_an_add(server, informer, recorder):
@@ -257,17 +256,14 @@ async def test_running_twice_is_refused(server, informer):
 
 
 async def test_new_indexes_are_refused_after_the_start(server, informer):
-    """After the start only indexes and tallies that exist may be declared again."""
+    """After the start only indexes that exist may be declared again."""
     informer.add_index(BY_NAMESPACE)
     async with running(informer.run()):
         await asyncio.sleep(0)
         assert informer.started
         informer.add_index(BY_NAMESPACE)
-        informer.add_tally(PHASES)
         with pytest.raises(AlreadyStartedError):
             informer.add_index(Index("new", lambda pod: ()))
-        with pytest.raises(AlreadyStartedError):
-            informer.add_tally(Tally("new", lambda pod: None))
         with pytest.raises(IndexConflictError):
             informer.add_index(Index(OWNER_UID.name, lambda pod: ()))
 

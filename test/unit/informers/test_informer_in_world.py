@@ -32,7 +32,7 @@ def informer(request, world):
         Client(world.transport()),
         Pod,
         WatchOptions(page_limit=3, streaming=request.param, observer=log, rand=lambda: 0.5),
-        tallies=[PHASES],
+        indexes=[PHASES],
     )
     informer.log = log
     informer.replica = Replica()
@@ -41,14 +41,15 @@ def informer(request, world):
 
 
 def check(world, informer):
-    """The store, the tally and the handler's copy all equal the world."""
+    """The store, its index and the handler's copy all equal the world."""
     expected = {
         pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in world.list("pods")
     }
     stored = informer.store.list()
     assert {pod.metadata.name: pod.metadata.resource_version for pod in stored} == expected
     assert {id(pod) for pod in stored} == {id(pod) for pod in informer.replica.pods.values()}
-    assert len(expected) == sum(informer.store.tally(PHASES, "default").values())
+    phases = informer.store.index_values(PHASES)
+    assert len(expected) == sum(informer.store.index_count(PHASES, one) for one in phases)
 
 
 def disturb(world, round_):

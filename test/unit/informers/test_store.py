@@ -15,8 +15,7 @@ from jobsetpy.errors import (
     NotSyncedError,
     UnknownIndexError,
 )
-from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, StoreWriter, Tally
-from support.informers_kit import PHASES
+from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, StoreWriter
 
 KEY = ObjectKey("ns", "a")
 
@@ -32,8 +31,6 @@ READS_OF_INDEXES = [
     lambda store: store.index_keys(OWNER_UID, "x"),
     lambda store: store.index_count(OWNER_UID, "x"),
     lambda store: store.index_values(OWNER_UID),
-    lambda store: store.tally(PHASES, "ns"),
-    lambda store: store.tally_keys(PHASES),
 ]
 
 
@@ -42,7 +39,7 @@ READS_OF_INDEXES = [
 )
 def test_reads_before_the_first_list_are_refused(read):
     """An unsynced store is not an empty one."""
-    writer = StoreWriter(Pod, indexes=[OWNER_UID], tallies=[PHASES])
+    writer = StoreWriter(Pod, indexes=[OWNER_UID])
     writer.apply(pod())
 
     with pytest.raises(NotSyncedError, match="Pod"):
@@ -55,7 +52,6 @@ def test_reads_before_the_first_list_are_refused(read):
         *READS_OF_INDEXES,
         lambda store: store.by_index("nonsense", "x"),
         lambda store: store.require(OWNER_UID),
-        lambda store: store.require(PHASES),
     ],
 )
 def test_undeclared_indexes_are_refused_even_before_sync(read):
@@ -85,12 +81,10 @@ def test_state_can_be_read_before_the_sync():
 
 def test_another_function_under_a_name_is_a_conflict():
     """A name belongs to one function."""
-    writer = StoreWriter(Pod, indexes=[OWNER_UID], tallies=[PHASES])
+    writer = StoreWriter(Pod, indexes=[OWNER_UID])
 
     with pytest.raises(IndexConflictError):
         writer.declare(Index(OWNER_UID.name, lambda pod: ()))
-    with pytest.raises(IndexConflictError):
-        writer.declare(Tally(PHASES.name, lambda pod: None))
 
 
 def test_declaring_late_is_refused():
@@ -100,18 +94,6 @@ def test_declaring_late_is_refused():
 
     with pytest.raises(AlreadyStartedError):
         writer.declare(OWNER_UID)
-    with pytest.raises(AlreadyStartedError):
-        writer.declare(PHASES)
-
-
-def test_unhashable_tally_keys_are_not_counted():
-    """An object whose tally function returns an unhashable key is stored, and not counted."""
-    writer = StoreWriter(Pod, tallies=[Tally("bad", lambda pod: ([], 1))])
-    writer.mark_synced()
-
-    writer.apply(pod())
-    assert len(writer.store) == 1
-    assert writer.store.tally_keys(Tally("bad", lambda pod: None)) == []
 
 
 def test_owner_index_takes_the_controller_of_any_class():
@@ -132,26 +114,6 @@ def test_objects_without_a_version_always_count_as_changed():
     writer.replace([pod(version="")], "1")
 
     assert len(writer.replace([pod(version="")], "2").updated) == 1
-
-
-def test_views_of_a_tally_are_live():
-    """A view always shows the current state, is read-only, and has a readable ``repr``."""
-    writer = StoreWriter(Pod, tallies=[PHASES])
-    writer.mark_synced()
-    view = writer.store.tally(PHASES, "ns")
-    assert dict(view) == {}
-
-    writer.apply(pod("a"))
-    writer.apply(pod("b"))
-    assert view[""] == 2
-    assert "" in view
-    assert repr(view) == "TallyView('ns': {'': 2})"
-    writer.delete(KEY)
-    writer.delete(ObjectKey("ns", "b"))
-
-    assert len(view) == 0
-    assert writer.store.tally_keys(PHASES) == []
-    assert not hasattr(view, "__setitem__")
 
 
 def test_staging_is_invisible_until_committed():

@@ -1,4 +1,4 @@
-"""Memory of a cached pod: the limit is 2 kB, with an index and a tally."""
+"""Memory of a cached pod: the limit is 2 kB, with two indexes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.informers import OWNER_UID, StoreWriter, Tally
+from jobsetpy.informers import OWNER_UID, Index, StoreWriter
 
 PODS = 5000
-EPOCHS: Tally[ChildPod, str, str | None] = Tally(
-    "epochs", lambda pod: (pod.metadata.annotations.jobset_uid, pod.metadata.annotations.epoch)
-)
+JOBSETS: Index[ChildPod] = Index("jobsets", lambda pod: pod.metadata.annotations.jobset_uid)
 
 
 def pod_json(number):
@@ -57,10 +55,10 @@ def pod_json(number):
 
 
 def test_a_cached_pod_takes_less_than_two_kilobytes():
-    """Object, key, index entry and tally together stay below the limit; the store adds little."""
+    """Object, key and index entries together stay below the limit; the store adds little."""
     decode = msgspec.json.Decoder(ChildPod).decode
     payloads = [pod_json(number) for number in range(PODS)]
-    writer = StoreWriter(ChildPod, indexes=[OWNER_UID], tallies=[EPOCHS])
+    writer = StoreWriter(ChildPod, indexes=[OWNER_UID, JOBSETS])
     gc.collect()
     tracemalloc.start()
     try:

@@ -424,16 +424,10 @@ def _report_gangs(
 
 
 def _notices(before: GangMemory, memory: GangMemory) -> tuple[EmitEvent, ...]:
-    """Return events to be sent immediately: pods of different priority, preemption of a gang."""
+    """Return events to be sent immediately: preemption of a gang."""
     out = []
     for name, standing in memory.standings.items():
         old = before.standings.get(name)
-        if standing.mixed and (old is None or old.mixed != standing.mixed):
-            message = (
-                f"pods of {standing.gang.title or 'the group'} have different priorities "
-                f"({', '.join(map(str, standing.mixed))}): they may not be scheduled together"
-            )
-            out.append(EmitEvent(cond.WARNING, keys.POD_GROUP_PRIORITIES_REASON, message))
         if standing.disrupted is not None and (old is None or old.disrupted is None):
             message = (
                 f"{standing.gang.title or 'the group'} is preempted as a whole: "

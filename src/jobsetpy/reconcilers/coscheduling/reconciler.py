@@ -41,7 +41,6 @@ from jobsetpy.reconcilers.coscheduling.requests import requests_gangs
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,
     GangKey,
-    GangPodState,
     changed_gangs,
     gang_state,
 )
@@ -84,8 +83,8 @@ def _jobset_of_open_pod(pod: ChildPod) -> Iterable[str]:
     return (f"{meta.namespace}/{meta.labels.jobset_name}",)
 
 
-GANGS: rt.Tally[ChildPod, GangKey, GangPodState] = rt.Tally("gangs", gang_state)
-"""Number of pods of each gang, by state."""
+GANGS: rt.Index[ChildPod] = rt.Index("gangs", gang_state)
+"""Pods of each gang, and those of each gang in a state."""
 
 OPEN_PODS: rt.Index[ChildPod] = rt.Index("openGangPods", _jobset_of_open_pod)
 """Pods in gangs that have no node yet, by their JobSet."""
@@ -95,7 +94,7 @@ class CoschedulingReconciler(CacheReader):
     """Reconciler of the gangs of JobSets.
 
     Args:
-        caches: shared informers; pods with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
+        caches: shared informers; pods with the indexes :data:`GANGS` and :data:`OPEN_PODS`.
         settings: settings of the reconciler.
     """
 
@@ -168,7 +167,7 @@ class CoschedulingReconciler(CacheReader):
         )
 
     def _counts(self, gang: GangKey) -> GangCounts:
-        return GangCounts.of(self._pods.tally(GANGS, gang))
+        return GangCounts.of(gang, lambda value: self._pods.index_count(GANGS, value))
 
     def _suspect(self, jobset: rt.ObjectKey, pods: Collection[str]) -> None:
         """Mark pods of a JobSet to be checked by its next reconcile."""
@@ -234,7 +233,7 @@ def setup(
     settings = settings or CoschedulingSettings()
     caches = SharedCaches(manager, definition)
     caches.pods.add_index(OPEN_PODS)
-    caches.pods.add_tally(GANGS)
+    caches.pods.add_index(GANGS)
     watches: list[rt.Watch[Any]] = []
     if settings.backend is not None:
         watches = settings.backend.watches(caches.jobsets.store)

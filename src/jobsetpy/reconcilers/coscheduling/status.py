@@ -51,12 +51,6 @@ class GangStanding:
         """Return whether enough of its pods are bound."""
         return self.left <= 0 or self.counts.bound >= self.minimum
 
-    @property
-    def mixed(self) -> tuple[int, ...]:
-        """Priorities of its pods, if they differ."""
-        priorities = sorted(self.counts.priorities)
-        return tuple(priorities) if len(priorities) > 1 else ()
-
     def __str__(self) -> str:
         """Return a description for users."""
         counts = self.counts

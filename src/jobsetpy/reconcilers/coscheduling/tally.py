@@ -1,12 +1,12 @@
 """Per-gang pod counters.
 
-Gangs are counted by the labels of pods, as schedulers do it, so the counters are a tally of the pod
-cache: an event changes one number of one gang, at a cost independent of its size.
+Gangs are counted by the labels of pods, as schedulers do it, so the counters are an index of the
+pod cache: an event changes entries of one gang, at a cost independent of its size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import attrs
@@ -17,6 +17,7 @@ from jobsetpy.api.meta import ObjectKey
 GATED: Final = "SchedulingGated"
 """Reason for which a pod with a scheduling gate waits."""
 _UNSCHEDULABLE: Final = "Unschedulable"
+_BOUND: Final = "bound"
 
 
 class GangKey(NamedTuple):
@@ -25,13 +26,9 @@ class GangKey(NamedTuple):
     jobset: ObjectKey
     name: str
 
-
-class GangPodState(NamedTuple):
-    """Counted properties of a pod: bound or not, reason for waiting, and priority."""
-
-    bound: bool
-    why: str
-    priority: int | None
+    def __str__(self) -> str:
+        """Text for an index; no label has a slash, so that no two gangs have the same."""
+        return f"{self.jobset}/{self.name}/"
 
 
 @attrs.frozen
@@ -43,14 +40,12 @@ class GangCounts:
         bound: number of pods with a node.
         gated: number of pods that a scheduling gate keeps from the scheduler.
         unschedulable: number of pods for which the scheduler has found no node.
-        priorities: number of pods by priority.
     """
 
     members: int = 0
     bound: int = 0
     gated: int = 0
     unschedulable: int = 0
-    priorities: Mapping[int, int] = attrs.field(factory=dict)
 
     @property
     def open(self) -> int:
@@ -58,33 +53,33 @@ class GangCounts:
         return self.members - self.bound
 
     @classmethod
-    def of(cls, states: Mapping[GangPodState, int]) -> GangCounts:
-        """Return the counters of a gang from the numbers of its pods by state; O(states)."""
-        priorities: dict[int, int] = {}
-        for state, number in states.items():
-            if state.priority is not None:
-                priorities[state.priority] = priorities.get(state.priority, 0) + number
-        return cls(
-            sum(states.values()),
-            sum(number for state, number in states.items() if state.bound),
-            sum(number for state, number in states.items() if state.why == GATED),
-            sum(number for state, number in states.items() if state.why == _UNSCHEDULABLE),
-            priorities,
-        )
+    def of(cls, gang: GangKey, count: Callable[[str], int]) -> GangCounts:
+        """Return the counters of a gang from the number of pods with a value of :func:`gang_state`.
+
+        O(1).
+        """
+        return cls(*(count(f"{gang}{why}") for why in ("", _BOUND, GATED, _UNSCHEDULABLE)))
 
 
-def gang_state(pod: ChildPod) -> tuple[GangKey, GangPodState] | None:
-    """Return the gang of a pod and its counted state; ``None`` if it does not count."""
-    meta = pod.metadata
-    if not meta.labels.pod_group or not pod.live:
-        return None
-    gang = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
-    bound = bool(pod.spec.node_name)
-    return gang, GangPodState(bound, "" if bound else pod.status.waiting, pod.spec.priority)
+def gang_state(pod: ChildPod) -> tuple[str, ...]:
+    """Return the gang of a pod, and the gang with its state; nothing if it does not count."""
+    gang = _gang_of(pod)
+    if gang is None:
+        return ()
+    why = _BOUND if pod.spec.node_name else pod.status.waiting
+    return f"{gang}", f"{gang}{why}"
 
 
 def changed_gangs(old: ChildPod | None, new: ChildPod | None) -> set[GangKey]:
     """Return the gangs whose counters are affected by a change of a pod."""
-    before = None if old is None else gang_state(old)
-    after = None if new is None else gang_state(new)
-    return set() if before == after else {each[0] for each in (before, after) if each is not None}
+    pods = [pod for pod in (old, new) if pod is not None]
+    if len(pods) == 2 and gang_state(pods[0]) == gang_state(pods[1]):
+        return set()
+    return {gang for pod in pods if (gang := _gang_of(pod)) is not None}
+
+
+def _gang_of(pod: ChildPod) -> GangKey | None:
+    meta = pod.metadata
+    if not meta.labels.pod_group or not pod.live:
+        return None
+    return GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)

@@ -9,7 +9,7 @@ is in the cache, and that Job's controller is the JobSet. Labels and annotations
 nothing, since any client that may create pods can set them. Pods whose Job is not known yet are
 stored and count once their Job appears; they stop counting when their Job is deleted. Of a Job's
 own labels only the restart attempt is read, which separates the Jobs of one attempt from those of
-the previous one. A count by a key that each object carries itself needs no ledger but only a tally
+the previous one. A count by a key that each object carries itself needs no ledger but only an index
 of the informer.
 
 A ledger receives every change of a pod or Job, and holds no pods: its size is proportional to Jobs,

@@ -70,7 +70,7 @@ class Gangs:
         }
         body = {
             "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
-            "spec": {"nodeName": node, "priority": 0},
+            "spec": {"nodeName": node},
         }
         pod = decoded(ChildPod, merge(body, more))
         gangs = changed_gangs(self.pods.get(name), pod)
@@ -81,13 +81,12 @@ class Gangs:
 
     def counts(self, gang):
         """Count the pods of a gang."""
-        states = [state for state in map(gang_state, self.pods.values()) if state is not None]
-        return GangCounts.of(Counter(state for key, state in states if key == gang))
+        values = Counter(value for pod in self.pods.values() for value in {*gang_state(pod)})
+        return GangCounts.of(gang, values.__getitem__)
 
     def open_pods(self):
         """Return the names of gang members without a node."""
-        states = {name: gang_state(pod) for name, pod in self.pods.items()}
-        return [name for name, state in states.items() if state and not state[1].bound]
+        return [n for n, pod in self.pods.items() if gang_state(pod) and not pod.spec.node_name]
 
     def observe(self):
         """Return what a reconciler would observe."""
@@ -312,12 +311,10 @@ def test_pod_group_is_replaced_when_it_has_no_minimum():
 
 
 def test_warnings_are_reported_once():
-    """Different priorities in a gang, and a scope that does not exist."""
+    """A scope that does not exist."""
     gangs = Gangs()
     gangs.set_pod("0-0")
-    gangs.set_pod("0-1", spec={"priority": 7})
-    reasons = [[each.reason for each in gangs.plan(at).notices] for at in range(2)]
-    assert reasons == [[keys.POD_GROUP_PRIORITIES_REASON], []]
+    gangs.plan()
     gangs.change(**{keys.COSCHEDULING_ANNOTATION: "Rack"})
     plans = [gangs.plan(at) for at in range(2)]
     reasons = [[each.reason for each in plan.notices] for plan in plans]
