@@ -297,6 +297,22 @@ def test_restart_in_place_needs_its_feature_gate():
 
 
 @pytest.mark.parametrize(
+    ("mode", "names", "fields"),
+    [
+        ("NonIndexed", ["exclusive-topology"], [f"{JOBS}[0].template.spec.completionMode"]),
+        ("NonIndexed", ["exclusive-topology", "node-selector"], []),
+        ("NonIndexed", [], []),
+        ("Indexed", ["exclusive-topology"], []),
+    ],
+)
+def test_exclusive_placement_needs_indexes_when_pods_follow_a_leader(mode, names, fields):
+    """With node selectors there is no leader, which is the pod with index 0."""
+    obj = jobset(rjob(job={"completionMode": mode}))
+    obj["metadata"]["annotations"] = {f"alpha.jobset.sigs.k8s.io/{name}": "x" for name in names}
+    assert [problem.field for problem in validate_create(obj)] == fields
+
+
+@pytest.mark.parametrize(
     ("keep", "present", "fields"),
     [
         ("Retain", {"spec": SPEC}, []),
