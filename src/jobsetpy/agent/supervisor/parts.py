@@ -61,14 +61,14 @@ def make_parts(
         spare = spare_pod.SparePod(services, seats)
         environs = seats.parked
     is_parked = _never if spare is None else spare.is_parked
-    on_ready = _nothing if spare is None else spare.standby_ready
+    on_change = _nothing if spare is None else spare.report_standby
     starter = Starter(services.processes, environs)
     parts: list[Part] = []
     if standby is not None:
         from jobsetpy.agent.supervisor.standby.starter import StandbyStarter
 
         starter = StandbyStarter(
-            services, environs, standby, is_parked=is_parked, on_ready=on_ready
+            services, environs, standby, is_parked=is_parked, on_change=on_change
         )
         parts.append(starter)
     parts += _features(services, environs[0], is_parked=is_parked)

@@ -36,9 +36,10 @@ class SparePod(Part):
         self._seats = seats
         self._taken = InPlaceRestart()
         self._parked = False
+        self._told: str | None = None
         self._saves: asyncio.TimerHandle | None = None
-        self._starter: Starter | None = None
-        self._parts: Sequence[Part] = ()
+        self._starter: Starter  # with the parts: from connect
+        self._parts: Sequence[Part]
 
     def connect(self, starter: Starter, parts: Sequence[Part]) -> None:
         """Set who starts the worker, and the parts that prepare while the pod is parked."""
@@ -62,30 +63,35 @@ class SparePod(Part):
         """Return the annotation about the pod's seat; a parked pod prepares its next start."""
         self._forget_saving()
         self._parked = self._seats.place.seat(self._taken) is None
+        self._told = None
         if not self._parked:
             return {keys.AGENT_STATE_ANNOTATION: None}
-        if self._starter is not None:
-            self._starter.use(self._seats.parked)
+        self._starter.use(self._seats.parked)
         for part in self._parts:
             part.parked()
-        return {keys.AGENT_STATE_ANNOTATION: self._state()}
+        self._told = self._state()
+        return {keys.AGENT_STATE_ANNOTATION: self._told}
 
     def _state(self) -> str:
-        return READY if self._starter is None or self._starter.ready else PARKED
+        return READY if self._starter.ready else PARKED
 
-    def standby_ready(self) -> None:
-        """Report that the standby process is ready, if a group may wait for it.
+    def report_standby(self) -> None:
+        """Report a change of the standby process, if a group may wait for it.
 
         It waits for that of a parked pod, and of each running pod before it grows to its full size.
         """
-        runs = self._taken.job_sizes and self._services.worker.phase is Phase.RUNNING
-        if self._parked or (runs and self._state() == READY):
-            state = self._state() if self._parked else PREPARED
+        state: str | None = self._state()
+        if not self._parked:
+            if not self._taken.job_sizes or self._services.worker.phase is not Phase.RUNNING:
+                return
+            state = PREPARED if state == READY else None
+        if state != self._told:
+            self._told = state
             self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: state})
 
     def worker_started(self) -> None:
         """Report that nothing can be prepared, if that is so."""
-        self.standby_ready()
+        self.report_standby()
 
     def before_lift(self, epoch: int, then: Then) -> None:
         """Take the pod's seat; without one, join the next epoch and start no worker."""
@@ -102,8 +108,7 @@ class SparePod(Part):
             seats.write_hosts(self._taken)
         except OSError as error:
             log("the file of hosts cannot be written", level="warning", error=str(error))
-        if self._starter is not None:
-            self._starter.use(seats.of(seat, self._taken))
+        self._starter.use(seats.of(seat, self._taken))
         then()
 
     def stopping(self, seconds: float, *, pod_ends: bool) -> None:

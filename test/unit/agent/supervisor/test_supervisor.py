@@ -1262,6 +1262,28 @@ async def test_worker_of_a_smaller_group_reports_its_standby(pod: Pod, tmp_path:
         assert pod.server.requests.count("patch", "pods") == 4
 
 
+@pytest.mark.parametrize(
+    ("index", "ready", "lost"), [("0", "prepared", None), ("2", "ready", "parked")]
+)
+async def test_report_is_withdrawn_when_the_standby_dies(
+    pod: Pod, tmp_path: Path, index: str, ready: str, lost: str | None
+) -> None:
+    """In a smaller group and in a parked pod, until another one is ready."""
+    program = written(tmp_path, "import time\ntime.sleep(299)\n")
+    own = {"POD_UID": "u0", "WORKER_POD_INDEX": index, "WORKER_PRELOAD": "json"}
+    own = injected(pod, SEATS | own | {"WORKER_STANDBY_DELAY_SECONDS": "1"})
+    sizes = [{"job": "js-w-0", "seats": 1, "missing": 1}]
+    given = {"JOB_COMPLETION_INDEX": index}
+    async with pod.run(sys.executable, "-S", str(program), **own, **given) as agent:
+        await pod.at(1)
+        pod.status(syncedEpoch=1, inPlaceRestart={"jobSizes": sizes})
+        await eventually(lambda: pod.annotations.get(STATE) == ready, seconds=20)
+        os.kill((await agent.logged("standby ready"))["pid"], signal.SIGKILL)
+        await eventually(lambda: pod.annotations.get(STATE) == lost, seconds=20)
+        await eventually(lambda: pod.annotations.get(STATE) == ready, seconds=20)
+        assert agent.logs("standby ready") == 2
+
+
 def ringed(pod: Pod) -> tuple[dict[str, str], Ring]:
     """Return the variables of an agent in a ring of two pods, and its running neighbour."""
     port, uid = free_udp_port(), pod.server.get(JOBSETS, "js")["metadata"]["uid"]

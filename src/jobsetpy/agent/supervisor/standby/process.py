@@ -252,7 +252,7 @@ class Standbys:
         rules: the user's settings.
         log: log for failures.
         worker_runs: returns True while a worker runs, or the pod is parked.
-        on_ready: called when a standby process is ready, or no other one will be started.
+        on_change: called when a standby process is ready or has ended, until the pod ends.
     """
 
     def __init__(
@@ -263,12 +263,12 @@ class Standbys:
         *,
         log: Log,
         worker_runs: Callable[[], bool],
-        on_ready: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self.processes = processes
         self.rules = rules
         self.log = log
-        self.on_ready = on_ready
+        self._on_change = on_change
         self._worker_runs = worker_runs
         self._closed = False
         self._small = False
@@ -291,6 +291,11 @@ class Standbys:
         """Return True if each process has a standby process that is ready, as far as it can."""
         settled = {StandbyPhase.READY, StandbyPhase.OFF}
         return all(each.standby.phase in settled for each in self._each)
+
+    def changed(self) -> None:
+        """Report a change of ``ready``; not while the pod ends, which thousands may do together."""
+        if not self._closed:
+            self._on_change()
 
     def use(self, environs: Sequence[Mapping[bytes, bytes]]) -> None:
         """Set the environment of each of the worker's processes, from now on."""
@@ -463,7 +468,7 @@ class StandbyProcess:
             self._timer.cancel()
             self.standby.ready()
             self._log("standby ready", process=self._number, pid=self._pid)
-            self._standbys.on_ready()
+            self._standbys.changed()
         elif not READY.startswith(self._said):
             self._log(
                 "the standby says something that is not in its contract, and is killed",
@@ -484,12 +489,12 @@ class StandbyProcess:
         if phase is StandbyPhase.OFF:
             why = "it does not keep the contract"
             self._log("no standby any more", level="warning", process=self._number, why=why)
-            self._standbys.on_ready()
         else:
             self._log(
                 "the standby has ended", level="warning", process=self._number, exit_code=code
             )
         self.do(actions)
+        self._standbys.changed()
 
     def _disconnect(self) -> None:
         if self._socket is not None:

@@ -19,7 +19,7 @@ class StandbyStarter(Starter, Part):
         environs: the environment of each of the worker's processes.
         rules: the user's settings.
         is_parked: returns True while the pod has reported and has no seat.
-        on_ready: called when a standby process is ready, or no other one will be started.
+        on_change: called when a standby process is ready or has ended, until the pod ends.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class StandbyStarter(Starter, Part):
         rules: StandbyRules,
         *,
         is_parked: Callable[[], bool],
-        on_ready: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         super().__init__(services.processes, environs)
         self._worker = services.worker
@@ -43,7 +43,7 @@ class StandbyStarter(Starter, Part):
             rules,
             log=services.log,
             worker_runs=self._is_useful,
-            on_ready=on_ready,
+            on_change=on_change,
         )
 
     def _is_useful(self) -> bool:
