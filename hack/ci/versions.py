@@ -63,12 +63,8 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 }
 """Tests by subject. The first five subjects need only a control plane."""
 WITH_NODES = tuple(SUBJECTS)[5:]
-REFUSED = (
-    "test/integration/admission/test_old_release_real.py"
-    "::test_sidecar_is_refused_when_the_api_server_drops_its_rule"
-)
 REPORTED = f"{OF_RELEASES}::test_sidecar_is_reported_when_no_kubelet_supports_it"
-"""Tests that sidecars are refused or reported if a release does not have the rule for them."""
+"""Test that sidecars are reported if no kubelet has the rule for them."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +94,8 @@ class Run:
         return subject == SIDECAR and _numbers(self.kubelet) < (1, 36) and not self._gates
 
     def tests(self, subject: str) -> tuple[str, ...]:
-        """Tests of a subject; for an unsupported one, the tests that it is refused or reported."""
-        if not self.is_unsupported(subject):
-            return SUBJECTS[subject]
-        return (REFUSED if _numbers(self.kubernetes) < (1, 35) else REPORTED,)
+        """Tests of a subject; for an unsupported one, the test that it is reported."""
+        return (REPORTED,) if self.is_unsupported(subject) else SUBJECTS[subject]
 
     @property
     def _gates(self) -> list[str]:

@@ -44,10 +44,10 @@ arm64 were started only under qemu-user. The results above do not cover these.
 
 * Restart in place by sidecar: the pod rule `RestartAllContainers`, on kubelets of 1.36, or of 1.35
   with the gate `{SIDECARS}` on API server and kubelets.
-  `kubectl jobset doctor` checks the kubelets' releases. The webhooks refuse a new JobSet with the
-  rule if the API server is older than 1.35 and would drop it, and warn if no node declares that its
-  kubelet supports it. The JobSet's condition `{keys.BARRIER_STALLED_CONDITION}` names the pods that
-  wait for such a node, with that reason.
+  `kubectl jobset doctor` checks the kubelets' releases. The webhooks warn of the rule in a new
+  JobSet if no node declares that its kubelet supports it, and the JobSet's condition
+  `{keys.BARRIER_STALLED_CONDITION}` names the pods that wait for such a node. An API server older
+  than 1.35, which is not supported, drops the rule from pods.
 * The backend `podgroup` of coscheduling: feature gates and API versions of {_GANGS}. If the API
   server does not serve the API, the manager reports that and labels pods instead.
 """

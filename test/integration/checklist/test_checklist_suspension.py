@@ -107,7 +107,8 @@ def policy(namespace, operations):
     group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
     at = '[JSONPatch{op: "add", path: "/spec/template/'
     label = f'{at}metadata/labels/cost-center", value: "research"}}]'
-    tolerated = 'Object.spec.template.spec.tolerations{key: "platform", operator: "Exists"}'
+    # A map: the API server of Kubernetes 1.36.3 panics at a list of objects (Object.spec...).
+    tolerated = '{"key": "platform", "operator": "Exists"}'
     toleration = f'{at}spec/tolerations", value: [{tolerated}]}}]'
     rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"]}
     own = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

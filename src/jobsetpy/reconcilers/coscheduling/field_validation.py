@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.annotations import Level
 from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.reconcilers.coscheduling.backends import PODGROUP
 from jobsetpy.reconcilers.coscheduling.pod_groups import MAX_TEMPLATES
@@ -18,7 +19,7 @@ from jobsetpy.reconcilers.coscheduling.requests import (
     REPLICATED_JOB,
     SCHEDULING_FIELD,
 )
-from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.annotations import holders, note_field
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
     FieldWarning,
@@ -101,15 +102,25 @@ def is_ordered(spec: Json) -> bool:
     return in_order or any(objects(job, "dependsOn") for _, job in objects(spec, "replicatedJobs"))
 
 
-def scheduling_field(spec: Json, notes: Json) -> Iterator[FieldError]:
-    """Validate the field by itself, and the annotations that it excludes."""
-    for name in sorted(notes):
-        if name == keys.COSCHEDULING_ANNOTATION or name.startswith(
-            f"{keys.COSCHEDULING_ANNOTATION}-"
-        ):
-            yield forbidden(
-                note_field(name), f"excludes {SCHEDULING_FIELD}: a pod belongs to one group"
-            )
+def gang_annotations(jobset: Json) -> dict[str, str]:
+    """Return the annotations that request gangs: their names by their field paths."""
+    return {
+        note_field(name, each.path): name
+        for each in holders(jobset)
+        if each.level is not Level.POD
+        for name in sorted(each.notes)
+        if name.startswith(keys.COSCHEDULING_ANNOTATION)
+    }
+
+
+def excluded_annotations(jobset: Json) -> list[FieldError]:
+    """Reject the annotations that the field excludes."""
+    why = f"excludes {SCHEDULING_FIELD}: a pod belongs to one group"
+    return [forbidden(field, why) for field in gang_annotations(jobset)]
+
+
+def scheduling_field(spec: Json) -> Iterator[FieldError]:
+    """Validate the field by itself."""
     scheduling = child(spec, "scheduling")
     entries = objects(scheduling, "replicatedJobs")
     for name in _FIELDS[:3] if entries else ():
@@ -207,7 +218,8 @@ def _fields(group: TargetJobs) -> Iterator[FieldError]:
     for name, choice in (("schedulingPolicy", ("gang", "basic")), ("disruptionMode", _MODES)):
         given = group.fields.get(name)
         if isinstance(given, Mapping) and sum(given.get(each) is not None for each in choice) != 1:
-            yield invalid(f"{group.path}.{name}", given, f"must be exactly one of {choice}")
+            why = f"must have exactly one of {' and '.join(choice)}"
+            yield invalid(f"{group.path}.{name}", given, why)
     claims = objects(group.fields, "resourceClaims")
     if len(claims) > MAX_CLAIMS:
         yield too_many(f"{group.path}.resourceClaims", len(claims), MAX_CLAIMS)
@@ -217,7 +229,7 @@ def _fields(group: TargetJobs) -> Iterator[FieldError]:
         if names[text(claim, "name")] > 1:
             yield invalid(f"{path}.name", text(claim, "name"), "must be unique")
         if sum(bool(text(claim, each)) for each in _CLAIMS) != 1:
-            yield invalid(path, dict(claim), f"must have exactly one of {_CLAIMS}")
+            yield invalid(path, dict(claim), f"must have exactly one of {' and '.join(_CLAIMS)}")
 
 
 _MODES: Final = ("single", "all")

@@ -18,10 +18,10 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import NotFoundError
+from jobsetpy.reconcilers.coscheduling import status as messages
 from jobsetpy.reconcilers.coscheduling.backend_watch import BackendWatch
 from jobsetpy.reconcilers.coscheduling.backends import LABELS
 from jobsetpy.reconcilers.coscheduling.native import patch_spec, replace_object
@@ -53,9 +53,8 @@ from jobsetpy.reconcilers.execution.status_writer import (
     decide_again_on_conflict,
     moment,
 )
-from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.plan import EmitEvent
+from jobsetpy.reconcilers.rules.status_draft import condition_change
 
 _PARALLEL_WRITES: Final = 16
 """Maximum concurrent writes of labels for one JobSet."""
@@ -206,10 +205,10 @@ class CoschedulingReconciler(CacheReader):
         failed = await in_parallel(_PARALLEL_WRITES, stage, act)
         for action, error in failed:
             if isinstance(action, ReplaceObject) and action.new is not None:
-                kind, name = action.new.kind.RESOURCE.kind, action.new.name
-                text = f"{kind} {name!r} could not be created, so that its pods wait: {error}"
-                notice = EmitEvent(WARNING, keys.POD_GROUP_REFUSED_REASON, text)
-                self._status.tell(jobset, (notice,))
+                wanted = messages.refused(action.new.kind.RESOURCE.kind, action.new.name, error)
+                change = condition_change(jobset, wanted, moment(self._clock))
+                await self._status.store(jobset, change)
+                break  # one condition names the first
         raise_failures(failed, f"of {len(stage)} objects could not be written")
 
 

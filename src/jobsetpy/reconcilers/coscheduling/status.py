@@ -113,6 +113,17 @@ def bound(number: int, scheduler: str = "") -> DesiredCondition:
     )
 
 
+def refused(kind: str, name: str, error: Exception) -> DesiredCondition:
+    """Return the condition while an object that pods wait for cannot be created."""
+    return DesiredCondition(
+        keys.COSCHEDULING_IN_PROGRESS_CONDITION,
+        True,
+        keys.POD_GROUP_REFUSED_REASON,
+        f"{kind} {name!r} could not be created, so that its pods wait: {error}",
+        WARNING,
+    )
+
+
 def not_served(why: str) -> DesiredCondition:
     """Return the condition while no scheduler handles gangs as a unit."""
     absent = why.startswith((NO_SCHEDULER, SILENT_COSCHEDULER))

@@ -9,6 +9,8 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backends import DEFAULT_SCHEDULER
 from jobsetpy.reconcilers.coscheduling.field_validation import (
     TargetJobs,
+    excluded_annotations,
+    gang_annotations,
     has_field,
     pods_of_job,
     scheduling_field,
@@ -66,11 +68,12 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     if has_field(spec):
         groups, by = targets_of_field(spec), SCHEDULING_FIELD
         problems = [
-            *scheduling_field(spec, notes),
+            *excluded_annotations(jobset),
+            *scheduling_field(spec),
             *_own_gangs(objects(spec, "replicatedJobs"), by),
         ]
     elif scope is None:
-        idle = [name for name in SETTINGS if name in notes]
+        idle = sorted({*gang_annotations(jobset).values()} & {*SETTINGS})
         why = f"{', '.join(idle)} has no effect without it"
         return [required(note_field(keys.COSCHEDULING_ANNOTATION), why)] if idle else []
     elif problems := _targets(notes, spec):
@@ -115,11 +118,11 @@ def coscheduling_update(old: Json, new: Json, features: Features) -> list[FieldE
     # No upper bound of an annotation's minimum: a gang that is smaller than it needs all its pods.
     by = SCHEDULING_FIELD if by_field else keys.COSCHEDULING_ANNOTATION
     targets, olds = (_target_jobs(after, child(each, "spec")) for each in (new, old))
-    known = _own_gangs(olds, by)
-    return [
-        *_reserved(targets, by),
-        *(each for each in _own_gangs(targets, by) if each not in known),
-    ]
+    known, found = _own_gangs(olds, by), _own_gangs(targets, by)
+    if by_field:
+        known += excluded_annotations(old)
+        found += excluded_annotations(new)
+    return [*_reserved(targets, by), *(each for each in found if each not in known)]
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:

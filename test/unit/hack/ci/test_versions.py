@@ -12,7 +12,7 @@ from hack.generate import update_versions
 RUN = versions.Run("1.36.3", "1.35.4")
 
 
-ALL = versions.SUBJECTS | {"reported": (versions.REFUSED, versions.REPORTED)}
+ALL = versions.SUBJECTS | {"reported": (versions.REPORTED,)}
 
 
 @pytest.mark.parametrize("subject", ALL)
@@ -40,7 +40,6 @@ def test_older_kubelets_run_only_subjects_with_pods():
         ("1.36.3", "1.36.3", versions.SUBJECTS[versions.SIDECAR][0]),
         ("1.35.4", "1.35.4", versions.SUBJECTS[versions.SIDECAR][0]),
         ("1.36.3", "1.35.4", versions.REPORTED),
-        ("1.34.4", "1.34.4", versions.REFUSED),
     ],
 )
 def test_missing_features_of_a_release_are_reported(kubernetes, kubelet, test):

@@ -244,13 +244,20 @@ async def test_deleted_pod_group_is_recreated(served):
         assert len(served.world.list(WORKLOADS)) == 1
 
 
-async def test_failed_writes_are_repeated(served):
-    """Each reconcile creates what is missing."""
+async def test_refused_object_is_a_condition_until_it_is_created(served):
+    """It names the object and the API server's reason; each reconcile creates what is missing."""
     async with manager(served, PODGROUP):
-        served.faults.status(500, verb="create", resource="podgroups", count=3)
+        served.faults.status(422, verb="create", resource="podgroups", count=3)
         await begin(served, scope="Job")
+        progress, reason = keys.COSCHEDULING_IN_PROGRESS_CONDITION, keys.POD_GROUP_REFUSED_REASON
+        assert served.condition(progress) == ("True", reason)
+        ((_, note, count),) = served.events(reason)
+        assert note.startswith("PodGroup 'test-js-")
+        assert ("422" in note, count) == (True, 1)
+        bound_pods(served)
         await served.settle(29)
         assert len(served.world.list(POD_GROUPS)) == 2
+        assert served.condition(progress)[0] == "False"
 
 
 async def test_gate_of_an_older_version_is_removed_once(rig):

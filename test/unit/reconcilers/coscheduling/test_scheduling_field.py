@@ -147,6 +147,7 @@ def test_minimum_of_an_elastic_jobset_is_patched():
 
 ENTRIES, MIN = "spec.scheduling.replicatedJobs", "schedulingPolicy.gang.minCount"
 SCOPE = {keys.COSCHEDULING_ANNOTATION: "JobSet"}
+LEAST = {keys.COSCHEDULING_MIN_ANNOTATION: "1"}
 TEMPLATE = "spec.replicatedJobs[0].template"
 NINE = [replicated_job("a", 9)]
 
@@ -210,6 +211,10 @@ def with_job(**job_spec):
         (make(groups(entry("a", job={})), *NINE), ["spec.scheduling"]),
         (make({}, *NINE), []),
         (make({}, notes=SCOPE), [f"metadata.annotations[{keys.COSCHEDULING_ANNOTATION}]"]),
+        (
+            make({}, replicated_job("a", metadata={"annotations": LEAST})),
+            [f"{TEMPLATE}.metadata.annotations[{keys.COSCHEDULING_MIN_ANNOTATION}]"],
+        ),
         (make({}, with_job(scheduling={})), [f"{TEMPLATE}.spec.scheduling"]),
         (make(None, with_job(scheduling={})), []),
         (
@@ -261,6 +266,14 @@ def test_resize_below_the_minimum_is_refused():
     )
     assert [each.field for each in validate_update(old, new)] == [f"spec.scheduling.{MIN}"]
     assert validate_update(new, old) == []
+
+
+def test_annotations_may_not_be_added_to_the_field():
+    """A JobSet that has both already may still be changed."""
+    old, new = make({}), make({}, notes=LEAST)
+    path = f"metadata.annotations[{keys.COSCHEDULING_MIN_ANNOTATION}]"
+    assert [each.field for each in validate_update(old, new)] == [path]
+    assert validate_update(new, new) == []
 
 
 def test_field_is_refused_when_its_gate_is_off():

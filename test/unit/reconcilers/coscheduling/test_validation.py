@@ -61,6 +61,7 @@ def note(name, path=""):
         (make({SCOPE: "JobSet", MIN: "5", TARGETS: "a"}), [note(MIN)]),
         (make({SCOPE: "jobset"}), [note(SCOPE)]),
         (make({MIN: "1", TIMEOUT: "5"}), [note(SCOPE)]),
+        (make({}, job("a", notes={MIN: "1"})), [note(SCOPE)]),
         (make({SCOPE: "JobSet", TARGETS: "a,x"}), [note(TARGETS)]),
         (make({SCOPE: "JobSet", TARGETS: " , "}), [note(TARGETS)]),
         (make({SCOPE: "JobSet", TIMEOUT: "841"}), [note(TIMEOUT)]),
