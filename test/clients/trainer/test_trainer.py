@@ -1,6 +1,7 @@
 """TrainJobs of Kubeflow Trainer, which applies JobSets server-side, until each kind of end."""
 
 import asyncio
+import signal
 import uuid
 
 import pytest
@@ -143,7 +144,9 @@ async def test_every_runtime_trains(project):
 async def test_trainjob_is_suspended_and_resumed(project):
     """By patches of the TrainJob; the resumed JobSet completes."""
     await project.runtime(runtime())
-    await project.train(train_job("t", script="sleep 3", suspend=True, nodes=2))
+    # A worker that ended by itself might have ended before the suspension.
+    script = f"trap 'exit 0' USR1; {WORKER_SCRIPT}"
+    await project.train(train_job("t", script=script, suspend=True, nodes=2))
 
     async def suspended():
         try:
@@ -160,6 +163,8 @@ async def test_trainjob_is_suspended_and_resumed(project):
     await patience.eventually(suspended, LIMIT_S, poll_s=0.1)
     assert "Suspended" in await project.conditions("t")
     await project.patch("t", suspend=False)
+    for pod in (await project.running("t", 2)).values():
+        await kill_worker(pod, script, number=signal.SIGUSR1)
     assert (await project.ends("t"))[0] == "Complete"
     assert (await project.jobset("t")).status.restarts == 0
 
