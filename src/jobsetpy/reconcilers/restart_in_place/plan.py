@@ -31,7 +31,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
 from jobsetpy.reconcilers.restart_in_place.epochs.seating import seconds_waited
 from jobsetpy.reconcilers.restart_in_place.epochs.texts import (
     conditions_to_clear,
-    invalid_notices,
     log_reports,
 )
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
@@ -61,8 +60,6 @@ def needs_plan(jobset: JobSet, pods: GroupCounts, memory: EpochState) -> bool:
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
         return True
-    if notes.invalid != memory.invalid:
-        return True
     lacking = waiting.has_missing_pods(jobset, pods)
     if lacking is not (memory.waiting.lacking_since is not None):
         return True
@@ -91,13 +88,10 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     verdict = _decide(observed, memory, quiet, pace, now)
     restarts = isinstance(verdict.decision, Deprecate)
     reports = silence.unheard_events(jobset, quiet, restarts=restarts) + log_reports(observed)
-    notices = invalid_notices(observed, memory.reported)
-    notices += tuple(each for each in reports if each.message not in memory.heard.reported)
+    notices = tuple(each for each in reports if each.message not in memory.heard.reported)
     memory = attrs.evolve(
         memory,
         left=False,
-        reported=frozenset(pods.invalid.values()),
-        invalid=observed.notes.invalid,
         cause=verdict.cause,
         pause=pace.pause,
         heard=silence.Heard.of(quiet, reports),

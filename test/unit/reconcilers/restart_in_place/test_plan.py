@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
@@ -34,8 +33,7 @@ def test_restart_in_place_starts_the_deadline_again(status, pods, start):
 class TestJobSetsWithoutAPlan:
     def test_state_is_replaced_when_another_jobset_has_the_name(self):
         """The state of the former one does not count."""
-        reported = frozenset({InvalidEpoch("p", "p", "x")})
-        memory = EpochState(uid="other", reported=reported, waiting=Waiting(since=0.0))
+        memory = EpochState(uid="other", waiting=Waiting(since=0.0))
         plan = plan_epochs(observed(jobset(), {1: 4}), memory, at(100))
 
         assert plan.memory == EpochState(uid="js-uid")
@@ -89,13 +87,11 @@ class TestJobSetsWithoutAPlan:
         (jobset(1, 1), {1: 4}, Observations((failure(),)), EpochState(), False),
         (jobset(2, 1), {2: 4}, Observations((failure(),)), EpochState(), False),
         (jobset(), {1: 4}, Observations(remade="j"), EpochState(), True),
-        (jobset(), {1: 4}, Observations(invalid=1), EpochState(), True),
-        (jobset(), {1: 4}, Observations(invalid=1), EpochState(invalid=1), False),
         (jobset(suspend=True), {1: 3, 2: 1}, Observations(), EpochState(), False),
     ],
     ids=[
         *("at rest", "a new epoch", "a failure", "a failure that is known", "an old failure"),
-        *("a recreated Job", "an unusable annotation", "a known one", "suspended"),
+        *("a recreated Job", "suspended"),
     ],
 )
 def test_plan_is_needed_when_there_is(of, epochs, notes, memory, expected):

@@ -11,7 +11,6 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.in_place_record import Renewal
@@ -113,28 +112,8 @@ def barrier_lifted(charge: EpochCharge, count: int) -> Texts:
     )
 
 
-_MAX_TEXT: Final = 40
 MAX_LOG_REPORTS: Final = 20
 """Maximum number of pods whose lines are events at a time."""
-
-
-def invalid_notices(
-    observed: ObservedEpochs, reported: frozenset[InvalidEpoch]
-) -> tuple[EmitEvent, ...]:
-    """Return one Warning for each pod and invalid value that is not ``reported`` yet."""
-    return tuple(
-        EmitEvent(
-            cond.WARNING,
-            keys.INVALID_EPOCH_REASON,
-            f"pod {item.pod_name!r} is not counted: the annotation "
-            f"{keys.ATTEMPT_ANNOTATION if item.is_attempt else keys.EPOCH_ANNOTATION} "
-            f"has the unusable value {_shortened(item.text)!r}; "
-            "delete the pod, and its Job makes another one",
-            pod=item.pod_name,
-        )
-        for item in observed.pods.invalid.values()
-        if item not in reported
-    )
 
 
 def log_reports(observed: ObservedEpochs) -> list[EmitEvent]:
@@ -150,7 +129,3 @@ def log_reports(observed: ObservedEpochs) -> list[EmitEvent]:
 
 def _line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -18,7 +17,6 @@ from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     CountedFields,
     CountedJob,
     CountedPod,
-    InvalidEpoch,
     JobCounts,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
@@ -29,7 +27,6 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
     GroupCounts,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import JobSeats
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
     FirstProgress,
     epoch_of,
@@ -78,12 +75,6 @@ class Attempt(GroupCounts):
             )
         if notes.remade == remade:
             notes.remade = ""
-
-    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
-        """Count those that appear."""
-        super().note(invalid, sign)
-        if sign > 0:
-            self.notes.invalid += len(invalid)
 
     def note_failure(self, failure: Failure) -> None:
         """Keep a failure, unless there are enough, or failures of a newer epoch."""
@@ -203,9 +194,6 @@ class Attempt(GroupCounts):
             return
         if epoch > 0:
             add_to(self.spares.parked, epoch, number)
-        elif epoch == INVALID:
-            invalid = InvalidEpoch(pod.name, pod.uid, pod.report or "", pod.is_attempt)
-            self.note({pod.uid: invalid}, number)
         if place.state == READY and epoch > 0 and not pod.leaving:
             self.spares.count_ready(seats, number)
 

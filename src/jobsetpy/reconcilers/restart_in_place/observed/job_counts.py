@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import attrs
@@ -15,7 +15,6 @@ from jobsetpy.reconcilers.restart_in_place.job_controller.completions import (
     counted,
     is_counted,
 )
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
 from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_progress, parse_report
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatPod, uid_digest
 from jobsetpy.reconcilers.rules.membership import (
@@ -77,16 +76,6 @@ class Completed(NamedTuple):
 CountedPod: TypeAlias = CountedFields | Completed
 
 
-@attrs.frozen
-class InvalidEpoch:
-    """Pod whose annotation is not a valid epoch or attempt."""
-
-    pod_name: str
-    pod_uid: str
-    text: str
-    is_attempt: bool = False
-
-
 class CountedJob(NamedTuple):
     """Counts of a Job in addition to those of its pods."""
 
@@ -129,7 +118,6 @@ class Counts:
         digest: digest of the UIDs of pods with an epoch, in any order.
         progress: the newest epoch with which a pod has reported earlier progress, and the highest
             step; -1 without a number.
-        invalid: pods with an invalid annotation, by UID.
     """
 
     epochs: dict[int, int] = attrs.field(factory=dict)
@@ -139,11 +127,10 @@ class Counts:
     attempts: int = 0
     digest: int = 0
     progress: tuple[int, int] = (0, -1)
-    invalid: dict[str, InvalidEpoch] = attrs.field(factory=dict)
 
     def count(self, pod: CountedFields, number: int) -> None:
         """Count one more pod, or one less."""
-        text, progress, is_attempt, restarts, leaving, name, uid, _, _ = pod
+        text, progress, is_attempt, restarts, leaving, _, uid, _, _ = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
             add_to(self.epochs, epoch, number)
@@ -152,8 +139,6 @@ class Counts:
             self.digest ^= uid_digest(uid)  # the same in and out
             if number > 0:
                 self.reach(epoch, parse_progress(progress))
-        elif epoch == INVALID:
-            self.note({uid: InvalidEpoch(name, uid, text or "", is_attempt)}, number)
         if restarts:
             add_to(self.restarts, restarts, number)
 
@@ -173,7 +158,6 @@ class Counts:
         self.doubles += sign * other.doubles
         self.attempts += sign * other.attempts
         self.digest ^= other.digest
-        self.note(other.invalid, sign)
         if sign > 0:
             self.reach(*other.progress)
 
@@ -181,14 +165,6 @@ class Counts:
         """Record reported progress; keep the highest of the newest epoch."""
         if step is not None:
             self.progress = max(self.progress, (epoch, step))
-
-    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
-        """Add pods with invalid annotations, or remove them."""
-        if sign > 0:
-            self.invalid.update(invalid)
-        else:
-            for uid in invalid:
-                self.invalid.pop(uid, None)
 
 
 @attrs.define(eq=False)
@@ -241,7 +217,7 @@ class JobCounts(Counts):
     def empty(self) -> bool:
         """Return True if nothing is counted."""
         own = self.completions, self.members, self.placed
-        return not any((self.epochs, self.restarts, self.invalid, *own))
+        return not any((self.epochs, self.restarts, *own))
 
 
 def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:

@@ -58,7 +58,6 @@ class Observations:
     Args:
         failures: the first few changes of pods that may mean a failure, all of one epoch.
         remade: name of a Job that is deleted to be recreated on request, or "".
-        invalid: number of pods with an invalid annotation that have appeared.
         newest_epoch_seen: the newest epoch that a pod has reached, and when the first one did.
         single: the latest epoch that all pods were at, and the time since then.
         opener: the newest epoch, and name and node of the first pod that has reached it.
@@ -71,7 +70,6 @@ class Observations:
 
     failures: tuple[Failure, ...] = ()
     remade: str = ""
-    invalid: int = 0
     newest_epoch_seen: EpochSeen = attrs.field(factory=EpochSeen)
     single: EpochSeen = attrs.field(factory=EpochSeen)
     opener: Arrival = attrs.field(factory=Arrival)

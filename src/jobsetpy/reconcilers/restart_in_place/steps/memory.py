@@ -7,7 +7,6 @@ import attrs
 from jobsetpy.reconcilers.restart_in_place.detection.silence import Heard
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, RunSoFar
-from jobsetpy.reconcilers.restart_in_place.observed.job_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import SparesShown
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules.plan import Plan
@@ -24,8 +23,6 @@ class EpochState:
     Args:
         uid: UID of the JobSet.
         left: True if it was suspended at the last plan: observations since then are not failures.
-        reported: invalid annotations that an event has reported.
-        invalid: ``Observations.invalid`` at that time.
         cause: the latest failure that was detected early.
         pause: end of the stored back-off.
         waiting: pods that are waited for.
@@ -36,8 +33,6 @@ class EpochState:
 
     uid: str = ""
     left: bool = False
-    reported: frozenset[InvalidEpoch] = frozenset()
-    invalid: int = 0
     cause: Cause | None = None
     pause: PinnedTime | None = None
     waiting: Waiting = attrs.field(factory=Waiting)

@@ -23,7 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules import restart_budget
 from support.restarts import epoch_plans
-from support.restarts.epoch_plans import GROUP, at, epochs_of, job, stored
+from support.restarts.epoch_plans import at, epochs_of, job, stored
 
 
 def jobset(current=None, previous=None, *, max_restarts=3, notes=None, spec=None, **status):
@@ -77,12 +77,6 @@ class TestReports:
     def test_attempt_is_parsed_as_the_epoch_after_it(self, text, epoch):
         """Attempts count from 0, epochs from 1."""
         assert parse_report(text, is_attempt=True) == epoch
-
-    def test_event_names_the_annotation_of_an_invalid_attempt(self):
-        """It is not the one of epochs."""
-        pods = ledger(pod("a", attempt="x")).histogram(GROUP)
-        (notice,) = planned(jobset(), pods).notices
-        assert f"{keys.ATTEMPT_ANNOTATION} has the unusable value 'x'" in notice.message
 
 
 @pytest.mark.parametrize(

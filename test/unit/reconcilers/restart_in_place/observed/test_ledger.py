@@ -155,7 +155,6 @@ def test_pods_count_when_their_job_is_observed_after_them():
 
     assert book.job_changed(None, job()) == GROUP
     assert counts(book) == ({1: 1}, 0)
-    assert list(book.histogram(GROUP).invalid) == ["q"]
 
 
 def test_pods_leave_the_group_with_their_job():
@@ -167,7 +166,6 @@ def test_pods_leave_the_group_with_their_job():
 
     assert book.job_changed(job(), None) == GROUP
     assert counts(book) == ({1: 1}, 0)
-    assert book.histogram(GROUP).invalid == {}
 
 
 def test_pod_moves_to_another_group_when_its_controller_changes():
@@ -221,20 +219,17 @@ def test_group_does_not_change_when_a_job_keeps_attempt_and_successes():
 
 
 def test_pod_does_not_count_when_its_annotation_is_invalid():
-    """It is known by name, UID and text."""
+    """Only an epoch counts."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
     assert book.pod_changed(None, pod("q", "two")) == GROUP
     assert book.pod_changed(pod("q", "two"), pod("q", "three")) == GROUP
     assert book.pod_changed(pod("q", "three"), pod("q", "three")) is None
 
-    (bad,) = book.histogram(GROUP).invalid.values()
-    assert (bad.pod_name, bad.pod_uid, bad.text) == ("q", "q", "three")
     assert counts(book) == ({1: 1}, 0)
 
     book.pod_changed(pod("q", "three"), pod("q", 1))
     assert counts(book) == ({1: 2}, 0)
-    assert book.histogram(GROUP).invalid == {}
 
 
 def test_first_pod_at_an_epoch_is_known():
@@ -452,16 +447,6 @@ class TestNotes:
         book.pod_changed(pod("b", 1), pod("b", 2), 5.0)
         notes = book.notes(GROUP)
         assert (notes.newest_epoch_seen, notes.single) == ((2, 3.0), (2, 5.0))
-
-    def test_invalid_annotations_are_numbered(self):
-        """A reconcile finds out whether it has reported all of them."""
-        book = ledger()
-        book.pod_changed(None, pod("a", "x"))
-        assert book.notes(GROUP).invalid == 1
-
-        book.pod_changed(pod("a", "x"), pod("a", "y"))
-        book.pod_changed(pod("a", "y"), pod("a", 1))
-        assert book.notes(GROUP).invalid == 2
 
 
 def test_two_pods_of_one_index_are_doubles_until_one_is_gone():
