@@ -229,6 +229,8 @@ class Output(Part):
         """Handle findings; those of an earlier worker, or of one that was stopped, are ignored."""
         for name in seen.slow:
             self._say(f"a pattern takes too long and is no longer used: {name}")
+            text = f"{name}: its pattern takes too long, and is no longer used"
+            self._services.reporter.tell({keys.LOG_REPORT_ANNOTATION: text})
             self._forget(name)
         if seen.run == self._run and self._is_watched:
             self._take(seen)

@@ -200,6 +200,8 @@ time.sleep(300)
         children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children")
         matching = int(children.read_text().split()[0])
         await agent.logged("a pattern takes too long and is no longer used: stuck")
+        text = "stuck: its pattern takes too long, and is no longer used"
+        await eventually(lambda: pod.annotations.get(keys.LOG_REPORT_ANNOTATION) == text)
         os.kill(matching, signal.SIGKILL)
         await agent.logged("the matching process has ended, and is started again")
         await agent.printed("step=7")
