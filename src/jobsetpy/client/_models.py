@@ -7,7 +7,6 @@ one pass over the bytes.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -44,9 +43,9 @@ class _ListMeta(msgspec.Struct, frozen=True):
     continue_token: str = msgspec.field(name="continue", default="")
 
 
-class _List(msgspec.Struct, Generic[T], frozen=True):
+class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
-    items: list[T] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
 class BareMetadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -65,7 +64,7 @@ class Bare(msgspec.Struct, frozen=True):
     metadata: BareMetadata
 
 
-_raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
+_raw_list = msgspec.json.Decoder(_List)
 decode_bare: Final = msgspec.json.Decoder(Bare).decode
 
 
@@ -93,9 +92,7 @@ def _identity(raw: msgspec.Raw) -> dict[str, str]:
 class Model(Generic[T]):
     """Decoders and URL paths of one wire class."""
 
-    __slots__ = (
-        *("_all", "_decoder", "_list_decoder", "_prefix", "api_version", "cls", "kind", "plural"),
-    )
+    __slots__ = (*("_all", "_decoder", "_prefix", "api_version", "cls", "kind", "plural"),)
 
     def __init__(self, cls: type[T]) -> None:
         resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
@@ -115,7 +112,6 @@ class Model(Generic[T]):
         self._all = f"{root}/{resource.plural}"
         self._prefix = f"{root}/namespaces/" if resource.namespaced else ""
         self._decoder: msgspec.json.Decoder[T] = decoder_of(cls)
-        self._list_decoder: msgspec.json.Decoder[_List[T]] | None = None
 
     def collection(self, namespace: str) -> str:
         """Return the path of all objects, or of those in a namespace if the kind is namespaced."""
@@ -165,13 +161,6 @@ class Model(Generic[T]):
         Raises:
             DecodeError: the body is not a list.
         """
-        if len(body) <= SLICE_BYTES:
-            decoder = self._list_decoder
-            if decoder is None:
-                decoder = self._list_decoder = decoder_of(_list_of(self.cls))
-            with suppress(*UNDECODABLE):
-                whole = decoder.decode(body)
-                return _page(whole.metadata, whole.items or [], [])
         try:
             split = _raw_list.decode(body)
         except UNDECODABLE as problem:
@@ -185,7 +174,8 @@ class Model(Generic[T]):
             if taken > SLICE_BYTES:
                 taken = 0
                 await asyncio.sleep(0)
-        return _page(split.metadata, items, bad)
+        meta = split.metadata
+        return Page(items, meta.resource_version, meta.continue_token, bad)
 
     def _decode_item(
         self, index: int, raw: msgspec.Raw, items: list[T], bad: list[DecodeError]
@@ -196,11 +186,3 @@ class Model(Generic[T]):
             who = _identity(raw)
             kind = f"{self.kind} {who['namespace']}/{who['name']}" if who else self.kind
             bad.append(decode_error(kind, problem, f"$.items[{index}]", **who))
-
-
-def _page(meta: _ListMeta, items: list[T], bad: list[DecodeError]) -> Page[T]:
-    return Page(items, meta.resource_version, meta.continue_token, bad)
-
-
-def _list_of(cls: type[Any]) -> Any:
-    return _List[cls]  # type: ignore[valid-type]  # the class is known at run time only
