@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
-from jobsetpy.api.scheduling import NATIVE_APIS
 from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
@@ -45,14 +44,6 @@ _SUPERVISOR: Final = (
     "kubectl annotate jobset NAME jobset.sigs.k8s.io/in-place-restart-agent=supervisor "
     "(in the manifest, before it is created)"
 )
-_RIGHTS: Final = (
-    ("jobset.x-k8s.io", "jobsets", "get"),
-    ("jobset.x-k8s.io", "jobsets", "patch"),
-    ("batch", "jobs", "list"),
-    ("batch", "jobs", "patch"),
-    ("", "pods", "list"),
-)
-
 Result = tuple[str, str] | tuple[str, str, str]
 """Verdict, message and fix of a :class:`Finding`."""
 
@@ -88,7 +79,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
             result = UNKNOWN, "no right to read it"
         except ApiError as error:
             result = UNKNOWN, error.message
-        found.append(Finding(check.format(cluster.namespace), *result))
+        found.append(Finding(check, *result))
     if options.output:
         output.write([each._asdict() for each in found], options.output)
     else:
@@ -224,60 +215,6 @@ def _is_lost(node: Json) -> bool:
     return "Ready" in conditions_of(node, "False", "Unknown")
 
 
-async def _gangs(cluster: Cluster) -> Result:
-    for api in NATIVE_APIS:
-        versioned = api.pod_group.RESOURCE.api_version
-        resources = (await _found(cluster, f"/apis/{versioned}") or {}).get("resources") or ()
-        if any(each.get("name") == "podgroups" for each in resources):
-            return OK, f"kube-scheduler, by PodGroups of {versioned}"
-    lease = f"namespaces/{keys.SYSTEM_NAMESPACE}/leases/{keys.COSCHEDULER_LEASE}"
-    if await _found(cluster, f"/apis/coordination.k8s.io/v1/{lease}") is not None:
-        return OK, "the coscheduler"
-    return OK, "none: pods of groups are scheduled one by one, if a JobSet requests groups"
-
-
-async def _images(cluster: Cluster) -> Result:
-    """Check that the images of running agents could be pulled; nothing is created."""
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    pods = await cluster.items(path, ("labelSelector", keys.JOBSET_NAME))
-    agents = [
-        (pod["metadata"]["name"], each)
-        for pod in pods
-        for each in pod.get("status", {}).get("initContainerStatuses") or ()
-        if "agent" in each["name"]
-    ]
-    bad = [
-        (name, each["image"], reason) for name, each in agents if (reason := _pull_problem(each))
-    ]
-    if bad:
-        name, image, why = bad[0]
-        text = f"{len(bad)} pods cannot pull it: {image} ({why})"
-        return ERROR, text, f"kubectl -n {cluster.namespace} describe pod {name}"
-    if not agents:
-        return UNKNOWN, f"no pod in {cluster.namespace} has an injected agent: not checked"
-    return OK, f"{len(agents)} agents have theirs"
-
-
-async def _rights(cluster: Cluster) -> Result:
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    lacking = []
-    for group, resource, verb in _RIGHTS:
-        space = cluster.namespace
-        wanted = {"namespace": space, "group": group, "resource": resource, "verb": verb}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": wanted},
-        }
-        answer = await cluster.send("POST", path, body)
-        if not answer.get("status", {}).get("allowed"):
-            lacking.append(f"{verb} {resource}")
-    if lacking:
-        text = f"you may not {', '.join(lacking)}"
-        return WARNING, text, f"kubectl -n {cluster.namespace} auth can-i --list"
-    return OK, "all that this plugin asks for"
-
-
 _CHECKS: Final = (
     ("API server", _server),
     ("CRD", _crd),
@@ -286,9 +223,6 @@ _CHECKS: Final = (
     ("agents' policy", _agents_policy),
     ("agents' account", _agents_account),
     ("kubelets", _kubelets),
-    ("agents' image", _images),
-    ("scheduler of groups", _gangs),
-    ("your rights in {}", _rights),
 )
 
 
