@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import PARKED, PREPARED, READY
-from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.objects import (
     annotations_of,
@@ -67,7 +66,7 @@ def explain(
     reasons = _reasons(of_jobs)
     explained = {pod for names in reasons.values() for pod in names}
     sentences = _waits(found, conditions, explained) + _dependencies(spec, mine)
-    lacking, command = _jobs(mine, of_jobs, flag, now)
+    lacking, command = _jobs(mine, flag)
     late, where = _pods(reasons, flag)
     sentences += lacking + late + _complete_without_pod(spec, mine, of_jobs, flag)
     more = where or command or f"kubectl jobset logs {name} {flag}"
@@ -148,9 +147,7 @@ def _dependencies(spec: Json, jobs: Sequence[Json]) -> list[str]:
     return out
 
 
-def _jobs(
-    jobs: Sequence[Json], pods: Sequence[Json], flag: str, now: datetime
-) -> tuple[list[str], str]:
+def _jobs(jobs: Sequence[Json], flag: str) -> tuple[list[str], str]:
     """Return sentences on Jobs with too few pods (a quota, a webhook, failures), and a command."""
     short, delays = [], []
     for job in jobs:
@@ -160,7 +157,7 @@ def _jobs(
         wanted = spec.get("parallelism", 1) - (status.get("succeeded") or 0)
         if (status.get("active") or 0) + (status.get("terminating") or 0) < wanted:
             short.append(job["metadata"]["name"])
-            delays += _delay(job, pods, now)
+            delays += _delay(job)
     if not short:
         return [], ""
     have = "has" if len(short) == 1 else "have"
@@ -205,35 +202,17 @@ def _indexes(text: str) -> list[str]:
     return found
 
 
-def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:
-    """Return a sentence on the Job controller's back-off, with its end if that is known."""
-    status, name = child(job, "status"), job["metadata"]["name"]
+def _delay(job: Json) -> list[str]:
+    """Return a sentence on the Job controller's back-off."""
+    status = child(job, "status")
     uncounted = items(child(status, "uncountedTerminatedPods"), "failed")
     failures = (status.get("failed") or 0) + len(uncounted)
     if not failures:
         return []
     by_index = job["spec"].get("backoffLimitPerIndex") is not None
     delay = replacement_delay.MAX_S if by_index else replacement_delay.delay_s(failures)
-    beginning = replacement_delay.counts(failures)
-    ends = [at for pod in owned(pods, {job["metadata"]["uid"]}) if (at := _failed_at(pod))]
-    if by_index or not ends:
-        return [f"{name}: {beginning} and waits for up to {delay:g} s after the latest failure."]
-    until = max(ends) + timedelta(seconds=delay)
-    if until <= now:
-        return []
-    return [f"{name}: {beginning} and creates no pod before {seconds_text(until)}."]
-
-
-def _failed_at(pod: Json) -> datetime | None:
-    """Return the time at which the last container of a failed pod ended; ``None`` if unknown."""
-    status = pod.get("status", {})
-    if status.get("phase") != "Failed":
-        return None
-    found = (
-        output.parse_time(((each.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for each in status.get("containerStatuses") or ()
-    )
-    return max((at for at in found if at), default=None)
+    beginning = f"{job['metadata']['name']}: {replacement_delay.counts(failures)}"
+    return [f"{beginning} and waits for up to {delay:g} s after the latest failure."]
 
 
 def _reasons(pods: Sequence[Json]) -> dict[str, list[str]]:

@@ -67,9 +67,6 @@ def container(**state):
 
 IN_PLACE = {"restartStrategy": "InPlaceRestart"}
 READY = {"type": "Ready", "status": "True"}
-ENDED = pod(
-    phase="Failed", containerStatuses=container(terminated={"finishedAt": "2026-01-01T00:04:50Z"})
-)
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
 PULLING = container(waiting={"reason": "ErrImagePull", "message": "none"})
 COUNTS = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
@@ -103,12 +100,6 @@ CASES = {
         "b has no Jobs until a is Ready.", "logs"),
     "a quota": (jobset(), [job(active=0)], [], "j has fewer pods than wanted.", "describe job j"),
     "a back-off": (
-        jobset(), [job(active=0, failed=3)], [ENDED],
-        "j: the Job controller counts 3 failed pods and creates no pod before 2026-01-01T00:05:30Z.",
-        "describe job j"),
-    "a back-off that is over": (
-        jobset(), [job(active=0, failed=1)], [ENDED], "j has fewer pods than wanted.", "describe job j"),
-    "a back-off since a pod that is gone": (
         jobset(), [job(active=0, uncountedTerminatedPods={"failed": ["x"]})], [],
         "j: the Job controller counts 1 failed pod and waits for up to 10 s after the latest",
         "describe job j"),

@@ -59,10 +59,7 @@ class FailureTimes:
 
 
 def explain(job: Job) -> str:
-    """Return why the Job controller may delay the replacement of a pod; "" if it does not.
-
-    The end of the delay is not stated: ``kubectl jobset status`` takes it from the pods.
-    """
+    """Return why the Job controller may delay the replacement of a pod; "" if it does not."""
     failures = failures_of(job)
     if not failures:
         return ""
