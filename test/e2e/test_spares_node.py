@@ -168,17 +168,23 @@ async def test_jobset_runs_to_its_end_when_its_spare_finds_no_node(node_client):
     assert status.succeeded == 2
 
 
-async def test_three_of_four_ranks_step_until_the_missing_pod_is_back(
-    node_cluster, node_client, tmp_path
+@pytest.mark.parametrize(
+    ("minimum", "jobs", "left"),
+    [(keys.MIN_PODS_ANNOTATION, 1, 3), (keys.MIN_REPLICAS_ANNOTATION, 2, 2)],
+    ids=["pods", "Jobs"],
+)
+async def test_fewer_ranks_step_until_the_missing_pod_is_back(
+    node_cluster, node_client, tmp_path, minimum, jobs, left
 ):
-    """With a minimum: the three are a world of their own, and a restart makes them four again."""
+    """Those that are left of four are a world of their own, and a restart makes them four again."""
     node_cluster.load_images([framework_image(PLAIN)])
     await install_agents(node_client)
     name = "elastic"
-    fewer, whole = Training(tmp_path, 3), Training(tmp_path, 4)
-    body = manifest(name, PLAIN, "list", 4, tmp_path)
+    fewer, whole = Training(tmp_path, left), Training(tmp_path, 4)
+    body = manifest(name, PLAIN, "list", 4 // jobs, tmp_path)
+    body["spec"]["replicatedJobs"][0]["replicas"] = jobs
     body["metadata"]["annotations"] |= {
-        keys.MIN_PODS_ANNOTATION: "3",
+        minimum: "3" if jobs == 1 else "1",
         keys.MIN_PODS_AFTER_ANNOTATION: "0",
         keys.GROW_AFTER_ANNOTATION: "0",
     }
@@ -189,20 +195,20 @@ async def test_three_of_four_ranks_step_until_the_missing_pod_is_back(
         await node_client.delete(
             Pod, NAMESPACE, await group.pod_of(lost["host"]), grace_period_seconds=0
         )
-        three = await fewer.stepping(moment, 60)
-        stepped_s = max(run["at"] for run in three.values()) - moment
+        few = await fewer.stepping(moment, 60)
+        stepped_s = max(run["at"] for run in few.values()) - moment
         await group.reaches(lambda status: len(status.restart_history) == 2, 60)
         grown = (await group.jobset()).status.restart_history[1].began_at.timestamp()
         four = await whole.stepping(grown, 60)
         grown_s = max(run["at"] for run in four.values()) - grown
         print(
-            f"three ranks step after {stepped_s:.2f} s, four {grown_s:.2f} s after the last is ready"
+            f"{left} ranks step after {stepped_s:.2f} s, four {grown_s:.2f} s after the last is ready"
         )
         await group.reaches(lambda status: status.in_place_restart.pods == 4, 60)
         status = (await group.jobset()).status
 
         assert [(one.pods, one.cause.reason) for one in status.restart_history] == [
-            (3, "PodDeleted"),
+            (left, "PodDeleted"),
             (4, "GroupGrows"),
         ]
         assert status.in_place_restart.restarts == 1

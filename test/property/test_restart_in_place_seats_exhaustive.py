@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobsetpy.reconcilers.restart_in_place.spares import assign_jobs
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatPod
 from support.restarts import seat_explorer
 from support.restarts.seat_explorer import Explorer, Shape, Violation, walk
@@ -21,6 +22,8 @@ PAIR = Shape(seats=1, pods=2)
 """One seat and a spare."""
 ELASTIC = Shape(seats=2, pods=2, least=1)
 """Two seats without a spare, of which one may be missing."""
+SLICES = Shape(jobs=2, working=2, seats=1, pods=1, least_jobs=1)
+"""Two Jobs with a pod, of which one may be missing."""
 CASES = {
     "a pod is lost": (1, ("lost", "takeover")),
     "a pod is deleted": (1, ("delete",)),
@@ -29,9 +32,12 @@ CASES = {
     "a pod is unfit": (1, ("unfit",)),
     "a pod is lost, and one is unfit": (2, ("lost", "unfit"), PAIR),
     "one of two pods goes missing": (1, ("lost", "delete", "cut", "fail", "takeover"), ELASTIC),
+    "one of two Jobs goes missing": (1, ("lost", "delete", "cut", "fail", "takeover"), SLICES),
 }
 LARGE_CASES = {
     "both pods of two are lost": (2, ("lost", "takeover"), ELASTIC),
+    "both Jobs of two are lost": (2, ("lost", "takeover"), SLICES),
+    "a pod of two Jobs with two goes missing": (1, ("lost",), Shape(2, 2, 2, 2, 0, 1)),
     "a pod is cut off, given up, and heals": (1, ("cut",)),
     "a worker fails": (2, ("fail", "takeover")),
     "two pods are lost": (2, ("lost", "takeover")),
@@ -85,8 +91,18 @@ def test_lost_spare_causes_no_restart(shape):
         Shape(4, 2, 2, 3),
         Shape(2, 2, 3, 3, 1),
         Shape(1, 1, 3, 4, 2),
+        Shape(3, 3, 2, 2, 0, 2),
+        Shape(3, 3, 2, 3, 0, 1),
     ],
-    ids=["spare pods", "a spare Job", "both", "fewer pods", "fewer pods, and a spare"],
+    ids=[
+        "spare pods",
+        "a spare Job",
+        "both",
+        "fewer pods",
+        "fewer pods, and a spare",
+        "fewer Jobs",
+        "fewer Jobs, and spares",
+    ],
 )
 @pytest.mark.parametrize("seed", range(200 if LARGE else 8))
 def test_each_seat_has_one_worker_in_random_schedules(shape, seed):
@@ -144,6 +160,20 @@ def test_agents_that_ignore_the_size_of_the_group_are_found(monkeypatch):
 
     with pytest.raises(Violation, match=r"a seat that does not exist|not each seat has a pod"):
         Explorer(1, ("lost",), ELASTIC).run()
+
+
+@pytest.mark.usefixtures("fresh_decisions")
+def test_job_that_is_seated_in_part_is_found(monkeypatch):
+    """A Job of two pods that has lost one would work with the other."""
+    real = assign_jobs.with_fewer
+    monkeypatch.setattr(
+        assign_jobs,
+        "with_fewer",
+        lambda job, taken, _, *more, **kw: real(job, taken, 1, *more, **kw),
+    )
+
+    with pytest.raises(Violation, match="a Job with a part"):
+        walk(Shape(3, 3, 2, 2, 0, 2), 0, steps=250, faults=0.05)
 
 
 @pytest.mark.usefixtures("fresh_decisions")

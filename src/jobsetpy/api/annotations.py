@@ -24,7 +24,7 @@ INT32_MAX: Final = 2**31 - 1
 MAX_SECONDS: Final = 86400
 MAX_HANG_S: Final = 604800
 MAX_SPARES: Final = 1000
-MAX_MIN_PODS: Final = 100_000
+MAX_MINIMUM: Final = 100_000
 MAX_PROCESSES: Final = 64
 MAX_RULES_TEXT: Final = 16384
 LONGEST_S: Final = 366 * 86400.0
@@ -404,17 +404,22 @@ IN_PLACE_SPARE_JOBS_ANNOTATION: Final = _agent(
     _whole(0, MAX_SPARES), _SPARES, _NO_SEATS, default="0")
 MIN_PODS_ANNOTATION: Final = _agent(
     "min-pods", "fewest pods of each Job with which its workers continue while others are missing",
-    _whole(1, MAX_MIN_PODS), _ELASTIC, _NO_SEATS, since="0.3.0", default="all")
+    _whole(1, MAX_MINIMUM), _ELASTIC, _NO_SEATS, since="0.3.0", default="all")
+MIN_REPLICAS_ANNOTATION: Final = _agent(
+    "min-replicas",
+    "fewest Jobs of each ReplicatedJob that continue while pods of others are missing",
+    _whole(1, MAX_MINIMUM), _ELASTIC, _NO_SEATS, since="0.3.0", default="all")
+_MINIMA: Final = (MIN_PODS_ANNOTATION, MIN_REPLICAS_ANNOTATION)
 MIN_PODS_AFTER_ANNOTATION: Final = _row(
     "in-place-restart-min-pods-after-seconds",
     "time for which missing pods are waited for before the others continue without them",
     _seconds(f"a number of seconds from 0 to {MAX_SECONDS}"), _ELASTIC, since="0.3.0",
-    default="30", needs=(MIN_PODS_ANNOTATION,))
+    default="30", needs=_MINIMA)
 GROW_AFTER_ANNOTATION: Final = _row(
     "in-place-restart-grow-after-seconds",
     "minimum time for which fewer pods run before all restart together",
     _seconds(f"a number of seconds from 0 to {MAX_SECONDS}"), _ELASTIC, since="0.3.0",
-    default="60", needs=(MIN_PODS_ANNOTATION,))
+    default="60", needs=_MINIMA)
 START_WITHOUT_SPARES_ANNOTATION: Final = _row(
     "in-place-restart-start-without-spares", "gangs and startup groups do not wait for spares",
     _SWITCH, _SPARES, default="false")

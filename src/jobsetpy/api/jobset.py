@@ -449,7 +449,11 @@ class JobSize:
     job: str = field("Name of the Job.", default="", required=True)
     seats: int = field("Number of its seats, numbered from 0.", default=0, required=True, minimum=0)
     missing: int = field("Number of seats that it would have in addition.", default=0, minimum=0)
-    done: bool = field("True once all of these seats have succeeded.", default=False)
+    done: bool = field(
+        "True once all of these seats have succeeded; without a seat, those of the other Jobs of "
+        "its ReplicatedJob.",
+        default=False,
+    )
 
 
 @wire
@@ -527,8 +531,9 @@ class InPlaceRestartStatus:
         atomic=True,
     )
     job_sizes: tuple[JobSize, ...] = field(
-        "Jobs that work with fewer pods, as of syncedEpoch, by the annotation "
-        "jobset.sigs.k8s.io/in-place-restart-min-pods. All others have all their seats.",
+        "Jobs that work with fewer pods, or with none, as of syncedEpoch, by the annotation "
+        "jobset.sigs.k8s.io/in-place-restart-min-pods or in-place-restart-min-replicas. All others "
+        "have all their seats.",
         default=(),
         atomic=True,
     )

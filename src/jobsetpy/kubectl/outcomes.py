@@ -68,9 +68,11 @@ def _in_place(jobset: Json) -> Iterator[Outcome]:
         if any(any(spares_in(job, notes)[:2]) for job in jobs)
         else "its Job replaces the pod; the others restart in place and wait for it"
     )
+    after = notes.get(keys.MIN_PODS_AFTER_ANNOTATION, "30")
     if least := stated(keys.MIN_PODS_ANNOTATION):
-        after = notes.get(keys.MIN_PODS_AFTER_ANNOTATION, "30")
         seat += f"; after {after} s they continue without it, with {least} pods of a Job at least"
+    if least := stated(keys.MIN_REPLICAS_ANNOTATION):
+        seat += f"; after {after} s other Jobs continue without its own, {least} at least"
     yield Outcome("a worker ends with an error", "all workers restart in their pods")
     if codes := stated(keys.IN_PLACE_END_CODES_ANNOTATION):
         yield Outcome(f"a worker ends with {codes}", f"its pod ends; {seat}")

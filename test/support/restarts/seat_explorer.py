@@ -50,7 +50,8 @@ from support.restarts.state_graph import StateGraph, Violation
 class Shape(NamedTuple):
     """Numbers of Jobs, of those with seats, of the seats of each, and of its pods.
 
-    ``least`` is the fewest seats with which a Job continues; 0 if it needs all.
+    ``least`` is the fewest seats with which a Job continues, ``least_jobs`` the fewest Jobs that
+    continue, each with all seats or none; 0 if all are needed.
     """
 
     jobs: int = 1
@@ -58,6 +59,19 @@ class Shape(NamedTuple):
     seats: int = 2
     pods: int = 3
     least: int = 0
+    least_jobs: int = 0
+
+    @property
+    def elastic(self) -> bool:
+        """True if the group may continue with fewer pods."""
+        return bool(self.least or self.least_jobs)
+
+    def allows(self, sizes: tuple[tuple[str, int], ...]) -> bool:
+        """Return True if Jobs may have these numbers of seats in place of all."""
+        if self.least_jobs:
+            units = all(size == 0 for _, size in sizes)
+            return units and self.jobs - len(sizes) >= self.least_jobs
+        return self.least > 0 and all(self.least <= size < self.seats for _, size in sizes)
 
     @property
     def all(self) -> int:
@@ -439,7 +453,7 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
             continue
         if found.synced < newest.synced or found.deprecated < newest.deprecated:
             raise Violation(f"the status goes back: {found}")
-        if found.deprecated and not state.faults and not state.shape.least:
+        if found.deprecated and not state.faults and not state.shape.elastic:
             raise Violation(f"a restart without a fault: {found}")
         if found.synced > newest.synced:
             holders = [
@@ -450,10 +464,10 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
             places = state.shape.places_of(found.sizes)
             if sorted(each for each in holders if each is not None) != places:
                 raise Violation(f"not each seat has a pod: {found}, {state.cached}")
-            if any(not state.shape.least <= size < state.shape.seats for _, size in found.sizes):
-                raise Violation(f"a Job has too few seats, or is listed with all: {found}")
-            if found.sizes and not state.shape.least:
-                raise Violation(f"a Job that needs all seats has fewer: {found}")
+            if found.sizes and not state.shape.allows(found.sizes):
+                raise Violation(
+                    f"too few seats, a Job with a part, or one listed with all: {found}"
+                )
         elif found.sizes != newest.sizes:
             raise Violation(f"an epoch changes its size: {newest}, {found}")
         if found.synced > newest.synced:
@@ -480,7 +494,7 @@ def reconcile(
     ledger.note_status(GROUP, jobset.status, 0, 0.0)
     for pod in cached:
         if pod is not None:
-            ready = bool(shape.least) and pod.epoch > status.synced and not pod.unfit
+            ready = shape.elastic and pod.epoch > status.synced and not pod.unfit
             ledger.pod_changed(None, pod_of(shape, pod, ready))
     pods = ledger.histogram(GROUP)
     why = Cause(cause, FailureKind.POD_DELETED, "p") if cause else None
@@ -514,6 +528,8 @@ def _notes(shape: Shape) -> dict[str, str]:
         notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(shape.jobs - shape.working)
     if shape.least:
         notes[keys.MIN_PODS_ANNOTATION] = str(shape.least)
+    if shape.least_jobs:
+        notes[keys.MIN_REPLICAS_ANNOTATION] = str(shape.least_jobs)
     return notes
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,6 +57,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         jobs: number of Jobs of its ReplicatedJob that have seats; 0 if all have their own.
         variables: variables of the worker with the completion index as value.
         job_variables: variables of the worker with an index of the Job as value.
+        count_variables: variables with the number of Jobs of the ReplicatedJob.
+        address_variables: variables with the address of the first rank's pod.
         master_job: name of the Job of the coordinator; "" without ranks.
         master_seat: seat of the coordinator.
         domain: domain of the names of pods; "" if they have none.
@@ -70,6 +72,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
     variables: tuple[str, ...] = ()
     job_variables: tuple[str, ...] = ()
+    count_variables: tuple[str, ...] = ()
+    address_variables: tuple[str, ...] = ()
     master_job: str = ""
     master_seat: int = 0
     domain: str = ""
@@ -148,6 +152,8 @@ def load_place(environ: Mapping[str, str]) -> Place:
         jobs=number_of(environ, "WORKER_SEAT_JOBS", 0, 0, MAX_RANKS),
         variables=words("WORKER_SEAT_VARIABLES"),
         job_variables=words("WORKER_SEAT_JOB_VARIABLES"),
+        count_variables=words("WORKER_SEAT_COUNT_VARIABLES"),
+        address_variables=words("WORKER_SEAT_ADDRESS_VARIABLES"),
         master_job=environ.get("WORKER_MASTER_JOB", ""),
         master_seat=number_of(environ, "WORKER_MASTER_SEAT", 0, 0, MAX_RANKS),
         domain=environ.get("MASTER_ADDR", "").partition(".")[2],
@@ -207,8 +213,10 @@ class SeatEnvirons:
         Raises:
             ValueError: the seat does not exist in this epoch.
         """
-        sized = self._sized(seat, taken) if taken.job_sizes and self._jobs else {}
-        return self._of(seat, self.place.master_address(taken), sized)
+        if not taken.job_sizes or not self._jobs:
+            return self._of(seat, self.place.master_address(taken))
+        address = self._hosts(taken)[0].partition(" ")[0]
+        return self._of(seat, address, self._sized(seat, taken), self._job_indexes(taken))
 
     def _sized(self, seat: Seat, taken: InPlaceRestart) -> dict[str, str]:
         """Return the supervisor's variables about ranks in an epoch with fewer seats.
@@ -226,6 +234,14 @@ class SeatEnvirons:
             "WORKER_JOB_INDEX": "0",
             "WORKER_POD_INDEX": "0",
         }
+
+    def _job_indexes(self, taken: InPlaceRestart) -> list[int]:
+        """Return the indexes of the Jobs of the own ReplicatedJob that have seats."""
+        own = self.place.job.rpartition("-")[0]
+        names = (
+            job.rpartition("-") for job in dict.fromkeys(job for job, _, _ in self._seats(taken))
+        )
+        return sorted(int(index) for name, _, index in names if name == own)
 
     def write_hosts(self, taken: InPlaceRestart) -> None:
         """Write the file of hosts unless it is current.
@@ -276,13 +292,23 @@ class SeatEnvirons:
         return min(place.job_index, place.jobs - 1) if place.jobs else place.job_index
 
     def _of(
-        self, seat: Seat, address: str, sized: Mapping[str, str] = _NO_SIZES
+        self,
+        seat: Seat,
+        address: str,
+        sized: Mapping[str, str] = _NO_SIZES,
+        jobs: Sequence[int] = (),
     ) -> list[Mapping[bytes, bytes]]:
-        follows = dict.fromkeys(self.place.variables, seat.pod)
+        follows: dict[str, object] = dict.fromkeys(self.place.variables, seat.pod)
+        job = jobs.index(seat.job) if jobs else seat.job
         for name in self.place.job_variables:
             value = self._common.get(os.fsencode(name), b"")
             if value.isdigit():
-                follows[name] = int(value) + seat.job - self.place.job_index
+                follows[name] = int(value) + job - self.place.job_index
+        if jobs:
+            follows |= dict.fromkeys(self.place.count_variables, len(jobs))
+        for name in self.place.address_variables if address else ():
+            _, colon, port = os.fsdecode(self._common.get(os.fsencode(name), b"")).partition(":")
+            follows[name] = f"{address}{colon}{port}"
         own = {
             **self._environ,
             "WORKER_JOB_INDEX": str(seat.job),

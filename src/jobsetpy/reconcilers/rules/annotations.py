@@ -17,7 +17,6 @@ _MOST_GUESSES: Final = 8
 """Maximum number of findings with a guess: an object may have thousands of unknown annotations."""
 _UNREAD: Final = "nothing reads this annotation"
 _LONGEST_NAME: Final = 63
-_MIN_REPLICAS: Final = f"{PREFIX}in-place-restart-min-replicas"
 
 
 class Holder(NamedTuple):
@@ -112,10 +111,6 @@ def idle_reason(name: str, level: Level, *, guess: bool = True) -> str:
         guess: True to name a similar annotation, which takes about a millisecond.
     """
     row = TABLE.get(name)
-    if name == _MIN_REPLICAS:
-        return (
-            f"whole jobs cannot be missing: {keys.MIN_PODS_ANNOTATION} is the minimum of each job"
-        )
     if row is None:
         prefix = name.rpartition("/")[0]
         known = {each.rpartition("/")[2]: each for each in SETTINGS}

@@ -23,18 +23,22 @@ from jobsetpy.reconcilers.rules.membership import parse_count, pods_of_template
 class SpareCounts(NamedTuple):
     """Numbers of spares of one ReplicatedJob: pods of each of its Jobs, and whole Jobs.
 
-    ``least`` is the fewest pods of each Job with which it continues; 0 if it needs all.
+    ``least`` is the fewest pods of each Job with which it continues, ``least_jobs`` the fewest of
+    the Jobs, each of which then has all its pods or none; 0 if all are needed.
     """
 
     pods: int = 0
     jobs: int = 0
     least: int = 0
+    least_jobs: int = 0
 
 
 _NONE: Final = SpareCounts()
 _PODS: Final = keys.IN_PLACE_SPARES_ANNOTATION
 _JOBS: Final = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 _LEAST: Final = keys.MIN_PODS_ANNOTATION
+_LEAST_JOBS: Final = keys.MIN_REPLICAS_ANNOTATION
+_NAMES: Final = (_PODS, _JOBS, _LEAST, _LEAST_JOBS)
 
 
 def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
@@ -50,7 +54,7 @@ def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
 
 
 def _asked(own: Json, notes: Json) -> SpareCounts:
-    return SpareCounts(*(read(name, own, notes, default=0) for name in (_PODS, _JOBS, _LEAST)))
+    return SpareCounts(*(read(name, own, notes, default=0) for name in _NAMES))
 
 
 def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
@@ -61,12 +65,13 @@ def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
     if not jobset.spec.restarts_in_place:
         return _NONE
     own = child(replicated.template, "spec", "template", "metadata", "annotations")
-    pods, jobs, least = _asked(own, jobset.metadata.annotations)
+    pods, jobs, least, least_jobs = _asked(own, jobset.metadata.annotations)
     pods = pods if pods and pods < pods_of_template(replicated) else 0
     return SpareCounts(
         pods,
         jobs if jobs < replicated.replicas else 0,
         least if least <= pods_of_template(replicated) - pods else 0,
+        least_jobs if least_jobs <= replicated.replicas else 0,
     )
 
 
@@ -91,9 +96,8 @@ def spare_annotations(spares: SpareCounts | None) -> dict[str, str]:
     """Return the annotations of a Job and its pods; none in a JobSet without spares."""
     if spares is None:
         return {}
-    whole = {keys.IN_PLACE_SPARE_JOBS_ANNOTATION: str(spares.jobs)} if spares.jobs else {}
-    least = {_LEAST: str(spares.least)} if spares.least else {}
-    return {keys.IN_PLACE_SPARES_ANNOTATION: str(spares.pods), **whole, **least}
+    given = zip(_NAMES, spares, strict=True)
+    return {name: str(count) for name, count in given if count or name == _PODS}
 
 
 def spares_of_job(job: Job) -> int | None:
@@ -113,6 +117,12 @@ def seats_of_job(job: Job) -> int:
 def fewest_of_job(job: Job) -> int:
     """Return the fewest pods with which a Job continues; 0 if it needs all."""
     least: int = read(_LEAST, job.metadata.annotations, default=0)
+    return least
+
+
+def fewest_with(job: Job) -> int:
+    """Return the fewest Jobs of a Job's ReplicatedJob that continue; 0 if all are needed."""
+    least: int = read(_LEAST_JOBS, job.metadata.annotations, default=0)
     return least
 
 

@@ -189,6 +189,44 @@ def test_ranks_are_contiguous_when_jobs_have_fewer_seats(tmp_path) -> None:
     ]  # fmt: skip
 
 
+def test_ranks_and_slices_are_contiguous_when_jobs_have_no_seats(tmp_path) -> None:
+    """The first and the third of four Jobs are missing: the others are slices 0 and 1 of two."""
+    sizes = InPlaceRestart(job_sizes=(JobSize("js-w-0", 0), JobSize("js-w-2", 0)))
+    found, file = [], tmp_path / "hosts"
+    for job in (1, 3):
+        own = FEWER | {
+            "WORKER_JOB": f"js-w-{job}", "WORKER_JOB_INDEX": str(job), "WORKER_HOSTS": "w=4x3x2",
+            "WORKER_WORLD_SIZE": "24", "WORKER_FIRST_RANK": "0", "WORKER_MASTER_RANK": "0",
+            "WORKER_SEAT_JOB_VARIABLES": "MEGASCALE_SLICE_ID",
+            "WORKER_SEAT_COUNT_VARIABLES": "MEGASCALE_NUM_SLICES,COUNT",
+            "WORKER_SEAT_ADDRESS_VARIABLES": "MEGASCALE_COORDINATOR_ADDRESS",
+        }  # fmt: skip
+        common = {
+            b"MEGASCALE_SLICE_ID": str(job).encode(), b"MEGASCALE_NUM_SLICES": b"4",
+            b"MEGASCALE_COORDINATOR_ADDRESS": b"js-w-0-0.js:8080", **COMMON,
+        }  # fmt: skip
+        seats = SeatEnvirons(load_place(own), common, own, str(file))
+        found += [each for pod in range(3) for each in seats.of(Seat(job, pod), sizes)]
+        seats.write_hosts(sizes)
+        assert load_place(own).seat(InPlaceRestart(job_sizes=(JobSize(f"js-w-{job}", 0),))) is None
+
+    assert [each[b"RANK"] for each in found] == [str(rank).encode() for rank in range(12)]
+    assert [each[b"MEGASCALE_SLICE_ID"] for each in found] == [b"0"] * 6 + [b"1"] * 6
+    shared = (
+        b"WORLD_SIZE",
+        b"MASTER_ADDR",
+        b"MEGASCALE_NUM_SLICES",
+        b"MEGASCALE_COORDINATOR_ADDRESS",
+    )
+    assert {tuple(each[name] for name in shared) for each in found} == {
+        (b"12", b"js-w-1-0.js", b"2", b"js-w-1-0.js:8080")
+    }
+    assert b"COUNT" not in found[0]
+    assert file.read_text().splitlines() == [
+        f"js-w-{job}-{pod}.js slots=2" for job in (1, 3) for pod in range(3)
+    ]
+
+
 @pytest.mark.parametrize(
     ("index", "entries", "seat"), [(1, [], 1), (2, [], None), (2, [taken(1, "own")], 1)]
 )

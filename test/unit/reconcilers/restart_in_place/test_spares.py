@@ -30,7 +30,7 @@ class Group:
 
     async def start(
         self, *, seats=2, spares=1, jobs=1, spare_jobs=0, absent=None, early=False, least=0,
-        **settings
+        least_jobs=0, **settings
     ):  # fmt: skip
         """Create the JobSet, and bring all pods but an absent one to epoch 1.
 
@@ -42,6 +42,7 @@ class Group:
             absent: index of a pod that does not come.
             early: whether the group starts after some seconds without it.
             least: fewest pods with which a Job continues after a second; it grows immediately.
+            least_jobs: the same for Jobs.
             settings: fields of the failure policy.
         """
         notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}
@@ -50,8 +51,9 @@ class Group:
         pod = {"annotations": notes}
         template = replicated_job("w", jobs, parallelism=seats + spares, pod_metadata=pod)
         start = {keys.START_WITHOUT_SPARES_ANNOTATION: "true"} if early else {}
-        if least:
-            notes[keys.MIN_PODS_ANNOTATION] = str(least)
+        if least or least_jobs:
+            name = keys.MIN_PODS_ANNOTATION if least else keys.MIN_REPLICAS_ANNOTATION
+            notes[name] = str(least or least_jobs)
             start = {keys.MIN_PODS_AFTER_ANNOTATION: "1", keys.GROW_AFTER_ANNOTATION: "0"}
             start[keys.RESTART_BACKOFF_ANNOTATION] = "0"
         self.rig.create(template, failurePolicy=policy(**settings), annotations=start)
@@ -700,4 +702,83 @@ async def test_pod_that_was_missing_ends_when_all_others_have_succeeded(rig, gro
         late = group.create(1, name="late")
         group.park(late, 3)
         await rig.settle(100)
+        assert rig.epochs() == (2, 1)
+
+
+SLICES = [f"test-js-w-{job}-{pod}" for job in range(3) for pod in range(2)]
+OTHERS = [name for name in SLICES if not name.startswith("test-js-w-0-")]
+
+
+def finish(rig, job):
+    """Complete a Job as the Job controller does once each index has succeeded."""
+    complete = [{"type": "Complete", "status": "True"}]
+    rig.world.set_status("jobs", job, succeeded=2, completedIndexes="0,1", conditions=complete)
+
+
+async def test_jobs_continue_without_one_that_misses_a_pod_and_grow_when_it_is_whole(rig, group):
+    """The pod that it has waits like a spare; both of its seats come back in one restart."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, least_jobs=2, maxRestarts=1)
+        await group.lose("test-js-w-0-1")
+        await group.come([*OTHERS, "test-js-w-0-0"], 2, 0.5)
+        assert rig.epochs() == (1, 1)
+        await rig.settle(1)
+
+        record = rig.status()["inPlaceRestart"]
+        sizes = [{"job": "test-js-w-0", "seats": 0, "missing": 2, "done": False}]
+        assert (rig.epochs(), record["jobSizes"], record["pods"]) == ((2, 1), sizes, 4)
+        assert (group.entries(), group.jobs()) == ([], [])
+        group.prepare(OTHERS)
+        group.park("test-js-w-0-0", 3)
+        await rig.settle(100)
+        assert rig.epochs() == (2, 1)
+
+        group.park(group.create(1, name="again"), 3)
+        await rig.settle(0.1)
+        assert rig.epochs() == (2, 2)
+        await group.come(OTHERS, 3, 0.1)
+
+        record = rig.status()["inPlaceRestart"]
+        assert (rig.epochs(), record["jobSizes"], record["pods"]) == ((3, 2), [], 6)
+        assert (record["restarts"], record["growths"]) == (1, 1)
+        assert [event[1] for event in rig.events(keys.GROUP_RESIZED_REASON)] == [
+            "the group continues with 4 of 6 pods: 0 of job 'test-js-w-0'",
+            "the group has its full size again: 6 pods",
+        ]
+
+
+async def test_too_few_jobs_wait_for_their_pods(rig, group):
+    """Two of three have lost a pod, and two are the minimum."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, least_jobs=2)
+        await group.lose("test-js-w-0-1", "test-js-w-1-0")
+        await group.come(
+            [name for name in SLICES if name not in {"test-js-w-0-1", "test-js-w-1-0"}], 2, 100
+        )
+
+        assert rig.epochs() == (1, 1)
+
+
+async def test_pods_of_a_job_without_seats_end_when_all_other_jobs_have_succeeded(rig, group):
+    """Each of its indexes then succeeds, so that it completes, and so does the JobSet."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, least_jobs=2)
+        await group.lose("test-js-w-0-1")
+        await group.come([*OTHERS, "test-js-w-0-0"], 2, 1.5)
+        group.park("test-js-w-0-0", 3)
+        done = []
+        for job in (1, 2):
+            for pod in (0, 1):
+                rig.world.set_status("pods", f"test-js-w-{job}-{pod}", phase="Succeeded")
+            finish(rig, f"test-js-w-{job}")
+            await rig.settle()
+            done += [one["done"] for one in rig.status()["inPlaceRestart"]["jobSizes"]]
+        assert (rig.epochs(), done) == ((2, 1), [False, True])
+
+        group.park(group.create(1, name="again"), 3)
+        for name in ("test-js-w-0-0", "again"):
+            rig.world.set_status("pods", name, phase="Succeeded")
+        finish(rig, "test-js-w-0")
+        await rig.settle()
+        assert rig.condition("Completed")[0] == "True"
         assert rig.epochs() == (2, 1)

@@ -58,9 +58,9 @@ def dispensable_pods(jobset: JobSet) -> int:
     """Return the number of pods that may be missing while the group continues."""
     spares = ((item, spares_of(jobset, item)) for item in jobset.spec.replicated_jobs)
     return sum(
-        item.replicas * (pods_of_template(item) - spare.pods - spare.least)
+        (item.replicas - spare.least_jobs) * (pods_of_template(item) - spare.pods - spare.least)
         for item, spare in spares
-        if spare.least
+        if spare.least or spare.least_jobs
     )
 
 

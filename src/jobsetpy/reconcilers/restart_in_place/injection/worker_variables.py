@@ -50,6 +50,13 @@ JOB_INDEX_FIELDS = tuple(
 )
 """Fields with the index of a pod's Job."""
 
+_COUNT_FIELDS, _ADDRESS_FIELDS = (
+    tuple(f"metadata.{kind}['{name}']" for kind in ("annotations", "labels"))
+    for name in (keys.REPLICATED_JOB_REPLICAS, keys.COORDINATOR)
+)
+OTHER_JOB_FIELDS = _COUNT_FIELDS + _ADDRESS_FIELDS
+"""Fields that change with the Jobs of an epoch: their number, and the address of the first rank."""
+
 
 @attrs.frozen
 class Ranks:
@@ -291,7 +298,15 @@ def seat_variables(
     found = {"WORKER_SEATS": str(pods - min(pods, spares.pods))}
     if spares.jobs:
         found["WORKER_SEAT_JOBS"] = str(replicas_of(job) - spares.jobs)
-        found["WORKER_SEAT_JOB_VARIABLES"] = ",".join(job_index_variables(worker))
+        found["WORKER_SEAT_JOB_VARIABLES"] = ",".join(variables_of(worker, JOB_INDEX_FIELDS))
+    if spares.least_jobs:
+        # Webhooks of clusters with TPUs set these for slices, after this one.
+        for name, fields, known in (
+            ("WORKER_SEAT_JOB_VARIABLES", JOB_INDEX_FIELDS, "MEGASCALE_SLICE_ID"),
+            ("WORKER_SEAT_COUNT_VARIABLES", _COUNT_FIELDS, "MEGASCALE_NUM_SLICES"),
+            ("WORKER_SEAT_ADDRESS_VARIABLES", _ADDRESS_FIELDS, "MEGASCALE_COORDINATOR_ADDRESS"),
+        ):
+            found[name] = ",".join(dict.fromkeys([known, *variables_of(worker, fields)]))
     if ranks is not None:
         jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"
         found["WORKER_MASTER_JOB"] = f"{jobset}-{ranks.master_job}"
@@ -302,15 +317,11 @@ def seat_variables(
 
 def index_variables(worker: Json) -> list[str]:
     """Return the variables of a container that have the completion index of its pod as value."""
-    return list(dict.fromkeys(["JOB_COMPLETION_INDEX", *_variables_of(worker, INDEX_FIELDS)]))
+    return list(dict.fromkeys(["JOB_COMPLETION_INDEX", *variables_of(worker, INDEX_FIELDS)]))
 
 
-def job_index_variables(worker: Json) -> list[str]:
-    """Return the variables of a container that have an index of its pod's Job as value."""
-    return _variables_of(worker, JOB_INDEX_FIELDS)
-
-
-def _variables_of(worker: Json, fields: tuple[str, ...]) -> list[str]:
+def variables_of(worker: Json, fields: tuple[str, ...]) -> list[str]:
+    """Return the variables of a container that have a field of its pod as value."""
     return [
         text(each, "name")
         for _, each in objects(worker, "env")

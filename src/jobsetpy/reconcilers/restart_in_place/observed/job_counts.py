@@ -26,6 +26,7 @@ from jobsetpy.reconcilers.rules.membership import (
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
 from jobsetpy.reconcilers.rules.spares import (
     fewest_of_job,
+    fewest_with,
     seats_of_job,
     spares_of_job,
     working_with,
@@ -89,11 +90,12 @@ class CountedJob(NamedTuple):
     number: int = 0  # its index in its ReplicatedJob
     working: int = 0  # Jobs of the ReplicatedJob with seats, 0 if all have
     least: int = 0  # fewest pods with which it continues, 0 if it needs all
+    least_jobs: int = 0  # fewest Jobs of the ReplicatedJob that continue, 0 if all are needed
 
     @property
     def seating(self) -> tuple[int | None, ...]:
         """Everything that decides who of its pods has a seat."""
-        return self.seats, self.spares, self.number, self.working, self.least
+        return self.seats, self.spares, self.number, self.working, self.least, self.least_jobs
 
     def uncounted(self, completions: Iterable[str]) -> int:
         """Return how many completions the Job's status does not include yet."""
@@ -211,6 +213,7 @@ class JobCounts(Counts):
             job.working,
             begun=bool(self.completions or counted(job.status)),
             least=job.least,
+            least_jobs=job.least_jobs,
         )
 
     @property
@@ -297,8 +300,9 @@ def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:
         return None
     meta, seats, spares = job.metadata, seats_of_job(job), spares_of_job(job)
     name, index = replicated_job_of(job), parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
-    place = (meta.name, meta.uid, seats, spares, index, working_with(job), fewest_of_job(job))
-    return key, CountedJob(job.status, _lost(job), name, *place)
+    place = (meta.name, meta.uid, seats, spares, index, working_with(job))
+    fewest = fewest_of_job(job), fewest_with(job)
+    return key, CountedJob(job.status, _lost(job), name, *place, *fewest)
 
 
 def failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:

@@ -138,8 +138,20 @@ class Spares:
         ]
 
     def done(self) -> set[str]:
-        """Return the names of Jobs with fewer seats, all of which have succeeded; O(sizes)."""
-        return {one.job for one in self.sizes if self._beyond(one.job) >= 0}
+        """Return the names of Jobs with fewer seats, all of which have succeeded.
+
+        A Job without a seat is done when the other Jobs of its ReplicatedJob are. O(sizes), and
+        O(Jobs) with such a Job.
+        """
+        done = {one.job for one in self.sizes if self._beyond(one.job) >= 0}
+        idle = {name for name in done if not self.seats[name].size}
+        if not idle:
+            return done
+        working = {
+            each.job.replicated_job for name, each in self.seats.items() if self._beyond(name) < 0
+        }
+        waiting = {name for name in idle if self.seats[name].job.replicated_job in working}
+        return done - waiting
 
     @property
     def beyond(self) -> int:

@@ -86,6 +86,8 @@ class SeatedJob:
         working: number of Jobs of the ReplicatedJob that have seats; 0 if each has its own.
         begun: True if a completion index has succeeded.
         least: fewest seats with which it continues when pods are missing; 0 if it needs all.
+        least_jobs: fewest Jobs of its ReplicatedJob that continue, with all their seats each; 0 if
+            all are needed.
         missing: number of seats that it does without in the present epoch.
         fixed: True if that number must stay as it is.
     """
@@ -99,6 +101,7 @@ class SeatedJob:
     working: int = 0
     begun: bool = False
     least: int = 0
+    least_jobs: int = 0
     missing: int = 0
     fixed: bool = False
 
@@ -236,12 +239,33 @@ def assign_job(job: SeatedJob, taken: Sequence[TakenSeat], request: SeatingReque
     if not whole.unfilled or not 0 < job.least <= whole.filled:
         return whole
     # Each pod that can have a seat has one, so these are all, and fill the lowest seats.
-    fewer = _with_seats(job, whole.filled, taken, request)
+    smaller = whole.filled < job.seats - job.missing
+    return with_fewer(job, taken, whole.filled, request, smaller=smaller)
+
+
+def with_fewer(
+    job: SeatedJob,
+    taken: Sequence[TakenSeat],
+    seats: int,
+    request: SeatingRequest,
+    *,
+    smaller: bool,
+) -> Seating:
+    """Assign a number of seats of a Job that cannot fill all; O(pods).
+
+    Args:
+        job: the Job.
+        taken: the assignment so far.
+        seats: number of its seats; 0 if its Jobs have all or none.
+        request: the assignment that is to be made.
+        smaller: True if it, or its ReplicatedJob, has fewer seats than in the present epoch.
+    """
+    fewer = _with_seats(job, seats, taken, request)
     lost = _present_holders(job, _entries(job, taken, request), request)[1]
     wait_s = max(call_s(pod, request) for pod in lost.values())
     size = job.seats - job.missing
     # Pods that were missing before have been waited for then.
-    if request.starting or whole.filled < size:
+    if request.starting or smaller:
         wait_s = max(wait_s, request.fewer_after_s)
     elif any(pod is not None and seat < size for seat, pod in lost.items()):
         # Without this one the group would restart for nothing, and be as small as before.

@@ -12,6 +12,8 @@ is *parked*. Seats are assigned when a barrier lifts, and only then:
 * A Job with a minimum that cannot fill all seats has, after a time, only as many as it can fill:
   the lowest ones. When the missing pods are there at a later lift, it has them all again. Pods
   keep their seats both times, except for those whose seats no longer exist.
+* Of a ReplicatedJob with a minimum of Jobs, those that cannot fill all seats have none for the
+  same time, and the pods that they have are parked: a Job is never seated in part.
 
 A ReplicatedJob may have more Jobs than Jobs with seats, too: all pods of the others are parked.
 A Job that cannot fill its seats gives all of them up to one of those, and is parked from then on.
@@ -48,6 +50,7 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     SeatingRequest,
     assign_job,
     call_s,
+    with_fewer,
 )
 
 _COUNTS: Final = ("filled", "unfilled", "ready")
@@ -97,7 +100,8 @@ def assign_seats(
         )
     groups: dict[str, list[SeatedJob]] = {}
     for job in jobs:
-        groups.setdefault(f"{job.replicated_job}/" if job.working else job.name, []).append(job)
+        together = job.working or job.least_jobs
+        groups.setdefault(f"{job.replicated_job}/" if together else job.name, []).append(job)
     entries: dict[str, list[TakenSeat]] = {}
     for one in taken:
         entries.setdefault(one.job, []).append(one)
@@ -153,7 +157,22 @@ class _Group:
 
     def assign(self) -> Seating:
         """Assign the seats of all Jobs."""
+        if self.jobs[0].least_jobs:
+            return _sum(self._all_or_none())
         return _sum(map(self._assign, _names(self.jobs)))
+
+    def _all_or_none(self) -> list[Seating]:
+        """Assign all seats of each Job, or none if it cannot fill them and others are enough."""
+        jobs = [(job, self.taken.get(job.name, ())) for job in self.jobs]
+        whole = [assign_job(job, taken, self.request) for job, taken in jobs]
+        filled = sum(not each.unfilled for each in whole)
+        if self.jobs[0].fixed or filled < self.jobs[0].least_jobs:
+            return whole
+        smaller = filled < sum(not job.missing for job in self.jobs)
+        return [
+            with_fewer(*each, 0, self.request, smaller=smaller) if seating.unfilled else seating
+            for each, seating in zip(jobs, whole, strict=True)
+        ]
 
     def _assign(self, name: str) -> Seating:
         """Assign the seats of one Job to the Job that holds them, or to a spare one."""

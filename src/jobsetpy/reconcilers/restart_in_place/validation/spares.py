@@ -10,8 +10,9 @@ from jobsetpy.reconcilers.failure_policy.actions import FAIL_JOB
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     INDEX_FIELDS,
     JOB_INDEX_FIELDS,
+    OTHER_JOB_FIELDS,
     index_variables,
-    job_index_variables,
+    variables_of,
 )
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
 from jobsetpy.reconcilers.rules.annotations import changed_notes, holders, note_field
@@ -41,7 +42,9 @@ _NAME = keys.IN_PLACE_SPARES_ANNOTATION
 _START = keys.START_WITHOUT_SPARES_ANNOTATION
 _JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 _LEAST = keys.MIN_PODS_ANNOTATION
-_NAMES = (_NAME, _JOBS, _LEAST)
+_LEAST_JOBS = keys.MIN_REPLICAS_ANNOTATION
+_MINIMA = (_LEAST, _LEAST_JOBS)
+_NAMES = (_NAME, _JOBS, *_MINIMA)
 _OF_LEAST = (keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
 _PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
 _COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES")
@@ -74,7 +77,7 @@ def spares(jobset: Json) -> list[FieldError]:
         for at, job in jobs:
             problems += _job(job, notes, f"spec.replicatedJobs[{at}].template.spec")
         problems += _coordinator(spec, notes)
-    for name, found in ((_JOBS, "jobs"), (_LEAST, "least")):
+    for name, found in ((_JOBS, "jobs"), (_LEAST, "least"), (_LEAST_JOBS, "least_jobs")):
         if any(getattr(spares_in(job, notes), found) for _, job in jobs):
             problems += _rules(spec, name)
     return problems
@@ -93,7 +96,7 @@ def _rules(spec: Json, name: str) -> Iterator[FieldError]:
 
 def _useless(notes: Json, names: Mapping[str, object]) -> Iterator[FieldError]:
     """Return errors in annotations of the JobSet without those that they belong to."""
-    for name, needed in ((_START, (_NAME, _JOBS)), *((each, (_LEAST,)) for each in _OF_LEAST)):
+    for name, needed in ((_START, (_NAME, _JOBS)), *((each, _MINIMA) for each in _OF_LEAST)):
         if notes.get(name) is not None and not any(each in names for each in needed):
             yield invalid(note_field(name), notes[name], f"has no effect without {needed[0]}")
 
@@ -136,20 +139,21 @@ def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
         if spare and spare >= there:
             why = f"{what}, spares included, and at least one must work"
             yield invalid(_stated_at(name, job, path), str(spare), why)
-    if count.least:
+    if count.least or count.least_jobs:
         yield from _fewest(job, notes, path)
     for name, why in (
         ("successPolicy", "the manager sets it: a job is complete when all seats have succeeded"),
         ("backoffLimitPerIndex", "a spare may fail at any time: it must not fail its index"),
     ):
         if spec.get(name) is not None:
-            yield forbidden(f"{path}.{name}", f"with spares or {_LEAST}, {why}")
+            yield forbidden(f"{path}.{name}", f"with spares or a minimum, {why}")
     pod = pod_spec(job)
+    fields = INDEX_FIELDS + (JOB_INDEX_FIELDS if count.jobs or count.least_jobs else ())
+    fields += OTHER_JOB_FIELDS if count.least_jobs else ()
     for at, container in objects(pod, "containers"):
         if supervised({"containers": [container]}):
             where = f"{path}.template.spec.containers[{at}]"
-            yield from _worker(container, where, jobs=bool(count.jobs))
-    fields = INDEX_FIELDS + (JOB_INDEX_FIELDS if count.jobs else ())
+            yield from _worker(container, where, fields)
     yield from _files(pod, f"{path}.template.spec", fields)
 
 
@@ -159,21 +163,26 @@ def _stated_at(name: str, job: Json, path: str) -> str:
 
 
 def _fewest(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
-    """Return errors about the fewest pods with which a Job continues."""
+    """Return errors about the fewest pods, or Jobs, with which a ReplicatedJob continues."""
     count = spares_in(job, notes)
     seats = (number(job_spec(job), "completions") or 0) - count.pods
+    used, jobs, name = _LEAST if count.least else _LEAST_JOBS, replicas_of(job), text(job, "name")
     if count.least > seats:
-        why = f"a job of {text(job, 'name')!r} has {seats} pods that work: state that many at most"
+        why = f"a job of {name!r} has {seats} pods that work: state that many at most"
         yield invalid(_stated_at(_LEAST, job, path), str(count.least), why)
-    if count.jobs:
-        why = f"whole jobs take over from each other: remove {_LEAST} or this annotation"
-        yield forbidden(_stated_at(_JOBS, job, path), why)
+    if count.least_jobs > jobs:
+        why = f"{name!r} has {jobs} jobs (replicas): state that many at most"
+        yield invalid(_stated_at(_LEAST_JOBS, job, path), str(count.least_jobs), why)
+    for other, units in ((_JOBS, count.jobs), (_LEAST_JOBS, count.least and count.least_jobs)):
+        if units:
+            why = f"has whole jobs as units: remove {used} or this annotation"
+            yield forbidden(_stated_at(other, job, path), why)
     for holder, where in ((notes, ""), (child(job, "template", "metadata", "annotations"), path)):
         if _PARTIAL in holder:
             # The manager would set back the number of pods that Kueue has reduced.
-            why = f"all pods are admitted, {_LEAST} is for those that are lost: remove one of both"
+            why = f"all pods are admitted, {used} is for those that are lost: remove one of both"
             yield forbidden(note_field(_PARTIAL, where.removesuffix(".spec")), why)
-    why = f"cannot change with the number of pods: with {_LEAST}, read WORLD_SIZE"
+    why = f"cannot change with the number of pods: with {used}, read WORLD_SIZE"
     for at, container in objects(pod_spec(job), "containers"):
         where = f"{path}.template.spec.containers[{at}]"
         for nth, each in objects(container, "env"):
@@ -204,17 +213,17 @@ def _files(pod: Json, path: str, fields: tuple[str, ...]) -> list[FieldError]:
     ]
 
 
-def _worker(container: Json, path: str, *, jobs: bool) -> Iterator[FieldError]:
-    """Return errors in the container that the supervisor runs; ``jobs`` if Jobs are spares."""
+def _worker(container: Json, path: str, fields: tuple[str, ...]) -> Iterator[FieldError]:
+    """Return errors in the container that the supervisor runs; ``fields`` follow the seat."""
     env = objects(container, "env")
     names = {text(each, "name") for _, each in env}
     if f"{keys.AGENT_VARIABLE_PREFIX}WORKER_PROCESSES" not in names:
         why = (
             "ranks and the address of the first one follow the seats: with spares or "
-            f"{_LEAST}, say how many processes a pod has"
+            "a minimum, say how many processes a pod has"
         )
         yield required(note_field(keys.IN_PLACE_PROCESSES_ANNOTATION), why)
-    followers = index_variables(container) + (job_index_variables(container) if jobs else [])
+    followers = [*index_variables(container), *variables_of(container, fields)]
     fixed = "is set when the container starts, and could not follow a seat to another pod"
     for at, each in env:
         if text(each, "name") == "MASTER_ADDR":

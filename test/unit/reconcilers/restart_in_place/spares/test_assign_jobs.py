@@ -112,6 +112,62 @@ def test_job_with_a_minimum_has_as_many_seats_as_pods(pods, taken, fields, more,
     assert bool(seating.unfilled) is (fields.get("least") == 3)
 
 
+def slices(there, missing=(), **more):
+    """Return the seats of four Jobs of two pods, of which two have to be there.
+
+    Args:
+        there: numbers of the pods, of all Jobs one after the other, at the epoch.
+        missing: indexes of the Jobs without seats in the present epoch.
+        more: fields of the request, and ``late``: numbers of pods that are at the epoch before.
+    """
+    late, fixed = more.pop("late", ()), more.pop("fixed", False)
+    every = {number: pod(number % 2, uid=f"{number}a") for number in there}
+    every |= {number: pod(number % 2, 1, uid=f"{number}a") for number in late}
+    jobs = [
+        SeatedJob(
+            f"w-{job}", 2, [each for number, each in every.items() if number // 2 == job],
+            replicated_job="w", index=job, least_jobs=2, missing=2 * (job in missing), fixed=fixed,
+        )
+        for job in range(4)
+    ]  # fmt: skip
+    return assign_seats(jobs, (), SeatingRequest(2, 0.0, more.pop("starting", False), **more))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"there": range(8)}, ([], 8, 0, 0.0)),
+        ({"there": (0, 1, 3, 4, 5, 6, 7)}, ([1], 6, 0, 30.0)),
+        ({"there": (0, 1, 3, 4, 5, 6, 7), "missing": (1,)}, ([1], 6, 0, 0.0)),
+        ({"there": (0, 1, 3, 4, 5, 7), "missing": (1,)}, ([1, 3], 4, 0, 30.0)),
+        ({"there": (0, 1, 2, 3, 5, 6, 7), "missing": (1,)}, ([2], 6, 0, 0.0)),
+        ({"there": (0, 1, 2, 3, 5, 6, 7), "late": (4,), "missing": (1,)}, ([2], 6, 0, 30.0)),
+        ({"there": (0, 1, 3, 5, 7)}, ([], 5, 3, 0.0)),
+        ({"there": (0, 1, 3, 4, 5, 6, 7), "starting": True}, ([1], 6, 0, 60.0)),
+        ({"there": range(8), "missing": (1,), "fixed": True}, ([1], 6, 0, 0.0)),
+    ],
+    ids=[
+        "all are there",
+        "a Job that misses a pod gives up both seats",
+        "no other wait for one that was missing before",
+        "one more is lost",
+        "one comes back and another is lost",
+        "one comes back and another is late",
+        "the minimum is not undercut",
+        "new pods have time to start",
+        "the size stays once a pod has succeeded",
+    ],
+)
+def test_jobs_of_a_minimum_have_all_seats_or_none(given, expected):
+    """Jobs without a seat, seats that are filled and that are not, and the wait before."""
+    seating = slices(**given, fewer_after_s=30.0)
+    without = [int(one.job[2:]) for one in seating.sizes]
+
+    assert (without, seating.filled, seating.unfilled, seating.wait_s) == expected
+    assert {(one.seats, one.missing) for one in seating.sizes} <= {(0, 2)}
+    assert seating.filled + seating.unfilled + seating.missing == 8
+
+
 @pytest.mark.parametrize(("after_s", "wait_s"), [(0.0, 10.0), (30.0, 30.0)])
 def test_slow_holder_is_waited_for_when_its_group_grows(after_s, wait_s):
     """Without it the group would have restarted for nothing: it would be as small as before."""

@@ -20,6 +20,8 @@ START = keys.START_WITHOUT_SPARES_ANNOTATION
 JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 POD = "spec.replicatedJobs[0].template.spec.template"
 INDEX = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']"}}
+REPLICAS = {"fieldRef": {"fieldPath": f"metadata.labels['{keys.REPLICATED_JOB_REPLICAS}']"}}
+COORDINATOR = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COORDINATOR}']"}}
 SLICE = {"fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}}
 INDEX_FILE = {"downwardAPI": {"items": [{"path": "i", **INDEX}]}}
 MOUNT = {"name": "v", "mountPath": "/v", "subPathExpr": "$(JOB_COMPLETION_INDEX)"}
@@ -146,7 +148,7 @@ def test_spare_pods_and_spare_jobs_are_combined():
 
 
 LEAST = keys.MIN_PODS_ANNOTATION
-UNITS = LEAST.replace("min-pods", "min-replicas")
+UNITS = keys.MIN_REPLICAS_ANNOTATION
 PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
 ENV = f"{POD}.spec.containers[0].env[0].value"
 
@@ -154,6 +156,27 @@ ENV = f"{POD}.spec.containers[0].env[0].value"
 def fewer(least="2", **fields):
     """Return the JobSet with a minimum in place of spares."""
     return jobset(spares=None, notes={LEAST: least, **fields.pop("notes", {})}, **fields)
+
+
+def units(least="1", **fields):
+    """Return the JobSet with a minimum of Jobs in place of spares."""
+    return jobset(spares=None, notes={UNITS: least, **fields.pop("notes", {})}, **fields)
+
+
+def test_agents_of_jobs_that_may_be_missing_know_the_variables_that_follow():
+    """The index of the Job, their number, and the address of the first rank."""
+    sources = {"SLICE": SLICE, "SLICES": REPLICAS, "FIRST": COORDINATOR}
+    env = [{"name": name, "valueFrom": source} for name, source in sources.items()]
+    found = variables(units(worker={"env": env}))
+
+    kinds = ("SEAT_JOB", "SEAT_COUNT", "SEAT_ADDRESS")
+    assert [found[f"WORKER_{kind}_VARIABLES"] for kind in kinds] == [
+        "MEGASCALE_SLICE_ID,SLICE",
+        "MEGASCALE_NUM_SLICES,SLICES",
+        "MEGASCALE_COORDINATOR_ADDRESS,FIRST",
+    ]
+    assert (found["WORKER_HOSTS"], found["WORKER_SEATS"]) == ("w=2x3x2", "3")
+    assert "WORKER_SEAT_JOBS" not in found
 
 
 def test_agents_of_a_job_with_a_minimum_know_all_seats():
@@ -189,12 +212,38 @@ REFUSED = {
     "a minimum and spare jobs": (
         fewer(notes={JOBS: "1"}),
         f"metadata.annotations[{JOBS}]",
-        "whole jobs take over",
+        "has whole jobs as units",
     ),
-    "a minimum of jobs": (
+    "a minimum of pods and of jobs": (
         fewer(notes={UNITS: "1"}),
         f"metadata.annotations[{UNITS}]",
-        "whole jobs cannot be missing",
+        f"remove {LEAST}",
+    ),
+    "a minimum of 0 jobs": (units("0"), f"metadata.annotations[{UNITS}]", "whole number from 1"),
+    "a minimum above the jobs": (
+        units("3"),
+        f"metadata.annotations[{UNITS}]",
+        "'w' has 2 jobs (replicas): state that many at most",
+    ),
+    "a minimum of jobs in sidecar mode": (
+        units(notes=SIDECAR),
+        f"metadata.annotations[{UNITS}]",
+        "cannot give a container another",
+    ),
+    "a minimum of jobs and spare jobs": (
+        units(notes={JOBS: "1"}),
+        f"metadata.annotations[{JOBS}]",
+        f"remove {UNITS}",
+    ),
+    "a minimum of jobs and a number of nodes": (
+        units(worker={"env": [{"name": "NNODES", "value": "3"}]}),
+        ENV,
+        f"with {UNITS}, read WORLD_SIZE",
+    ),
+    "a number of jobs in a command": (
+        units(worker={"env": [{"name": "N", "valueFrom": REPLICAS}], "args": ["-n=$(N)"]}),
+        f"{POD}.spec.containers[0].args[0]",
+        "read the variable in the program",
     ),
     "a minimum and Kueue's partial admission": (
         fewer(notes={PARTIAL: "2"}),
