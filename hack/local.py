@@ -101,10 +101,11 @@ def other(tool: str, name: str, archives: Callable[[], list[Path]]) -> None:
             raise ClusterError(
                 f"{program} is not in PATH; install it, or run make cluster without {tool}"
             )
+    # First, since it fails for a cluster that does not exist.
+    subprocess.run(["kubectl", "config", "use-context", f"{tool}-{name}"], check=True)
     for archive in archives():
         words = [word.format(archive=archive, name=name) for word in OTHERS[tool]]
         subprocess.run(words, check=True)
-    subprocess.run(["kubectl", "config", "use-context", f"{tool}-{name}"], check=True)
     install(["kubectl"])
     write_env([])
 

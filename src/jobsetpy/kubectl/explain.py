@@ -18,6 +18,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.effective import (
     ENFORCED,
     FAST,
     NAMESPACE,
+    WORD,
     idles,
     sources_of,
 )
@@ -91,8 +92,10 @@ def settings(jobset: Json) -> Iterator[Effective]:
     strategy = (
         f"{text(policy, 'restartStrategy') or 'none'}, maxRestarts {policy.get('maxRestarts', 0)}"
     )
-    yield Effective("spec.failurePolicy", strategy, "JobSet", f"{PAGES}how-to/failure-policy.md")
     notes = child(jobset, "metadata", "annotations")
+    # Admission completes the policy for the word, and keeps no record of what was stated.
+    by = f"JobSet, or {_SOURCES[FAST]}" if notes.get(WORD) == FAST else "JobSet"
+    yield Effective("spec.failurePolicy", strategy, by, f"{PAGES}how-to/failure-policy.md")
     stated, every = sources_of(notes), list(holders(jobset))
     for name, row in SETTINGS.items():
         if name == keys.SETTINGS_FROM_ANNOTATION:

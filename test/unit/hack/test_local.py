@@ -1,6 +1,7 @@
 """Installation on the cluster of another tool, which is a script here that writes down its arguments."""
 
 import io
+import subprocess
 import time
 from pathlib import Path
 
@@ -42,8 +43,8 @@ def test_images_are_loaded_and_the_context_is_chosen_for(tool, load, calls, tmp_
     local.other(tool, "mine", lambda: [Path("manager.tar")])
 
     assert made()[:3] == [
-        load,
         f"kubectl config use-context {tool}-mine",
+        load,
         "kubectl apply --server-side --force-conflicts -k config/local",
     ]
     assert "/.venv/bin" in (tmp_path / "build/env").read_text()
@@ -54,6 +55,14 @@ def test_missing_tool_is_named_before_images_are_built(calls):
     calls("kubectl")
     with pytest.raises(ClusterError, match="k9s is not in PATH; install it, or run make cluster"):
         local.other("k9s", "mine", lambda: pytest.fail("built"))
+
+
+def test_unknown_cluster_is_refused_before_images_are_built(calls, tmp_path):
+    """By kubectl, which has no context of that name."""
+    calls("kubectl", "kind")
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(subprocess.CalledProcessError, match="use-context"):
+        local.other("kind", "mine", lambda: pytest.fail("built"))
 
 
 def test_interrupted_installation_says_how_to_continue(monkeypatch, capsys):

@@ -34,6 +34,7 @@ def test_each_setting_has_its_source_and_its_page(manifest, capsys):
         "": "JobSet",
         "-agent": "word: fast",
     }
+    assert found["spec.failurePolicy"]["source"] == "JobSet, or word: fast"
     grace = found["in-place-restart-grace-seconds"]
     assert (grace["value"], grace["source"]) == ("60", "pod template of w")
     assert grace["page"] == "docs/how-to/restart-in-place.md"
