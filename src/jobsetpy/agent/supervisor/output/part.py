@@ -177,9 +177,8 @@ class Output(Part):
 
     def annotations(self) -> dict[str, str | None]:
         """Remove what a rule has reported of the last run."""
-        gone = {keys.LOG_REPORT_ANNOTATION: None} if self._reported else {}
-        self._reported.clear()
-        return dict(gone)
+        reported, self._reported = self._reported, {}
+        return {keys.LOG_REPORT_ANNOTATION: None} if reported else {}
 
     def close(self) -> None:
         """Copy what is left of the output: the pod ends."""
