@@ -80,6 +80,7 @@ class Rules:
         ]
         self._patterns = _usable_patterns(policy)
         self._targets = [frozenset(rule.target_replicated_jobs) for rule in policy.rules]
+        self._candidates: dict[tuple[str, str], list[int]] = {}
         self._places: dict[tuple[str, str, str], int] = {}
 
     def choose(self, job: Job) -> Match:
@@ -98,13 +99,25 @@ class Rules:
         return Match(rule.action, job, rule, place)
 
     def _place(self, replicated: str, reason: str, message: str) -> int:
+        sign = (replicated, reason)
+        if sign not in self._candidates:
+            self._candidates[sign] = self._possible(*sign)
+        for place in self._candidates[sign]:
+            patterns = self._patterns[place]
+            if patterns is None or any(found(each, message) for each in patterns):
+                return place
+        return len(self._rules)
+
+    def _possible(self, replicated: str, reason: str) -> list[int]:
+        """Return the rules that may apply, up to the first that applies to any message."""
+        out = []
         for place, (rule, targets) in enumerate(zip(self._rules, self._targets, strict=True)):
             reasons = rule.on_job_failure_reasons or (reason,)
             if reason in reasons and replicated in (targets or {replicated}):
-                patterns = self._patterns[place]
-                if patterns is None or any(found(each, message) for each in patterns):
-                    return place
-        return len(self._rules)
+                out.append(place)
+                if self._patterns[place] is None:
+                    break
+        return out
 
 
 def _usable_patterns(policy: FailurePolicy) -> list[list[str] | None]:
