@@ -192,19 +192,6 @@ async def test_invalid_policy_is_refused(api: Api) -> None:
     assert answer.causes == [("FieldValueNotSupported", "propagationPolicy")]
 
 
-async def test_delete_collection(api: Api) -> None:
-    """A collection is deleted by selector; the response lists the deleted objects."""
-    for name, label in (("a", "x"), ("b", "y"), ("c", "x")):
-        await api.make(name, labels={"l": label})
-
-    done = await api.delete(api.configmaps, labelSelector="l=x")
-    left = await api.get(api.configmaps, labelSelector="l")
-
-    assert (done.status, done.body["kind"]) == (200, "ConfigMapList")
-    assert done.names == ["a", "c"]
-    assert left.names == ["b"]
-
-
 async def test_a_held_pod_is_marked(api: Api) -> None:
     """A pod with a finalizer is marked, with a new generation."""
     made = await api.post(api.pods, pod("a", finalizers=["example.com/hold"]))

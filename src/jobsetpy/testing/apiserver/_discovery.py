@@ -7,7 +7,7 @@ from typing import Any
 from jobsetpy.testing.apiserver._storage import Storage
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-fake", "platform": "linux/amd64"}
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
 def discover(storage: Storage, path: str) -> dict[str, Any] | None:

@@ -19,9 +19,9 @@ Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate"]
 class Target:
     """Target of a request, in the terms of authorization rules.
 
-    ``verb`` is get, list, watch, create, update, patch, apply, delete or deletecollection; for
-    other paths it is the HTTP method in lower case and ``resource`` is "". ``resource`` is the
-    plural, with ``/status`` and the like for subresources.
+    ``verb`` is get, list, watch, create, update, patch, apply or delete; for other paths it is the
+    HTTP method in lower case and ``resource`` is "". ``resource`` is the plural, with ``/status``
+    and the like for subresources.
     """
 
     verb: str

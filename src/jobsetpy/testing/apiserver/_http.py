@@ -87,8 +87,6 @@ def verb_of(method: str, route: Route, query: Query, content_type: str) -> str:
             return "apply" if media_type(content_type) == APPLY_PATCH else "patch"
         case "DELETE", True:
             return "delete"
-        case "DELETE", False:
-            return "deletecollection"
         case _:
             raise answers.method_not_allowed()
 

@@ -30,7 +30,7 @@ class Request:
 
     @property
     def verb(self) -> str:
-        """One of get, list, watch, create, update, patch, apply, delete, deletecollection."""
+        """One of get, list, watch, create, update, patch, apply, delete."""
         return self.target.verb
 
     @property

@@ -57,7 +57,7 @@ class Call:
         )
 
     def list_options(self) -> ListOptions:
-        """Return the parameters of LIST and WATCH, or the selection of a DELETE."""
+        """Return the parameters of LIST and WATCH."""
         watch = self.request.verb == "watch"
         return _http.list_options(self.collection.kind, self.request.query, watch=watch)
 
@@ -109,8 +109,6 @@ def perform(registry: Registry, call: Call) -> Answer:
             return 200, list_page(registry.storage, call.collection, call.route.namespace, options)
         case "delete":
             return _delete(registry, call)
-        case "deletecollection":
-            return _delete_all(registry, call)
         case _:
             return _write(registry, call)
 
@@ -222,14 +220,3 @@ def _delete(registry: Registry, call: Call) -> Answer:
     if gone and not call.collection.kind.returns_deleted:
         return 200, msgspec.json.encode(status_of_delete(call.collection.kind, obj))
     return call.answer(obj)
-
-
-def _delete_all(registry: Registry, call: Call) -> Answer:
-    collection, namespace = call.collection, call.route.namespace
-    options = _http.delete_options(call.request.query, call.request.body)
-    chosen = call.list_options()
-    listed = list_page(registry.storage, collection, namespace, chosen)
-    for key, state in tuple(collection.objects.items()):
-        if (not namespace or key.namespace == namespace) and chosen.matches(state.obj):
-            registry.delete(collection, key, options)
-    return 200, listed
