@@ -146,13 +146,6 @@ def _add_context(config: Any, name: str | None, overrides: dict[str, str]) -> st
     return added
 
 
-def context_names(path: str) -> list[str]:
-    """Return the names of the contexts in kubeconfig files, separated as in ``$KUBECONFIG``."""
-    config, _ = kubernetes_configuration()
-    merged = config.kube_config.KubeConfigMerger(path).config
-    return [each["name"] for each in merged.value["contexts"]] if merged is not None else []
-
-
 def ssl_context(configuration: Any) -> ssl.SSLContext:
     """Return the TLS context of a configuration.
 

@@ -20,7 +20,6 @@ from jobsetpy.kubectl.kubeconfig import Options
 NO_FILES: Final = ":4"
 FILES: Final = ":0"
 
-_OF_THE_CLUSTER: Final = frozenset({"--context", "--namespace", "-n"})
 _FILES: Final = frozenset({"FILE", "KUBECONFIG"})
 
 
@@ -43,11 +42,8 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
     asked = actions.get(previous)
     directive, found = NO_FILES, list[str]()
     if asked is not None and asked.nargs != 0:
-        if previous in _OF_THE_CLUSTER:
-            found = _values(previous, before)
-        else:
-            found = [str(each) for each in asked.choices or ()]
-            directive = FILES if asked.metavar in _FILES else NO_FILES
+        found = [str(each) for each in asked.choices or ()]
+        directive = FILES if asked.metavar in _FILES else NO_FILES
     elif last.startswith("-"):
         found = sorted(flag for flag in actions if flag.startswith("--"))
     elif not command:
@@ -55,7 +51,7 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
     elif command == "lint":
         directive = FILES
     else:
-        found = _listed(before, "")
+        found = _jobsets(before)
     return [each for each in found if each.startswith(last)], directive
 
 
@@ -71,26 +67,14 @@ def _actions(command: str) -> dict[str, argparse.Action]:
     }
 
 
-def _values(flag: str, before: Sequence[str]) -> list[str]:
-    from jobsetpy.kubectl.kubeconfig import contexts
-
-    if flag == "--context":
-        try:
-            return contexts(_options(before), os.environ)
-        except CommandError:
-            return []
-    return _listed(before, "/api/v1/namespaces")
-
-
-def _listed(before: Sequence[str], path: str) -> list[str]:
+def _jobsets(before: Sequence[str]) -> list[str]:
     from jobsetpy.kubectl.main import import_msgspec
 
     import_msgspec()
     from jobsetpy.kubectl.cluster import Cluster, run
 
     async def names(cluster: Cluster) -> list[str]:
-        found = await (cluster.items(path) if path else cluster.jobsets())
-        return [each["metadata"]["name"] for each in found]
+        return [each["metadata"]["name"] for each in await cluster.jobsets()]
 
     try:
         return run(_options(before), os.environ, names)

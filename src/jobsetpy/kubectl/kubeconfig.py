@@ -94,14 +94,6 @@ async def target(options: Options, environ: Mapping[str, str], *, long: bool = F
     return Target(made, server, namespace or "default")
 
 
-def contexts(options: Options, environ: Mapping[str, str]) -> list[str]:
-    """Names of all contexts, for completion."""
-    from jobsetpy.client._login import context_names
-
-    path = _path(options, environ)
-    return [] if path is None else context_names(path)
-
-
 _PARTS: Final = frozenset({"cluster", "user", "token"})
 
 
