@@ -12,7 +12,7 @@ from typing import Any, Final
 
 WIDE: Final = 3
 """Number of columns from which a phone shows rows as blocks."""
-VERY_WIDE: Final = 7
+VERY_WIDE: Final = 8
 """Number of columns from which every window does."""
 NOTHING: Final = ("", "-", "–")
 """Texts of cells that blocks leave out."""
