@@ -208,7 +208,11 @@ def test_ranks_and_slices_are_contiguous_when_jobs_have_no_seats(tmp_path) -> No
         seats = SeatEnvirons(load_place(own), common, own, str(file))
         found += [each for pod in range(3) for each in seats.of(Seat(job, pod), sizes)]
         seats.write_hosts(sizes)
-        assert load_place(own).seat(InPlaceRestart(job_sizes=(JobSize(f"js-w-{job}", 0),))) is None
+        none = [
+            InPlaceRestart(job_sizes=(JobSize(f"js-w-{job}", 0, done),)) for done in (False, True)
+        ]
+        assert [load_place(own).seat(each) for each in none] == [None, None]
+        assert [load_place(own).is_done(each) for each in none] == [False, True]
 
     assert [each[b"RANK"] for each in found] == [str(rank).encode() for rank in range(12)]
     assert [each[b"MEGASCALE_SLICE_ID"] for each in found] == [b"0"] * 6 + [b"1"] * 6
