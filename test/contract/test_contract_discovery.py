@@ -1,16 +1,8 @@
-"""Contract: discovery, version and health of a server."""
+"""Contract: discovery and version of a server."""
 
 import pytest
 
 from support.contract_kit import Api
-
-
-@pytest.mark.parametrize("path", ["/readyz", "/livez", "/healthz"])
-async def test_health(api: Api, path: str) -> None:
-    """Health is plain text."""
-    answer = await api.get(path)
-
-    assert (answer.status, answer.body) == (200, "ok")
 
 
 async def test_version(api: Api) -> None:

@@ -75,31 +75,3 @@ async def test_apply_is_refused_when_it_is_incomplete(api: Api, body: dict) -> N
     answer = await api.apply(f"{api.configmaps}/a", body, "me")
 
     assert outcome(answer) == BAD_REQUEST, answer.body
-
-
-def binding(node: str = "n", name: str = "a") -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": name},
-        "target": {"kind": "Node", "name": node},
-    }
-
-
-# name: bindings that are sent, and outcome of the last one
-BINDINGS: dict[str, tuple[list[dict[str, Any]], tuple[Any, ...]]] = {
-    "to a node": ([binding()], (201,)),
-    "of a bound pod": ([binding(), binding("other")], (409, "Conflict")),
-    "of another name": ([binding(name="q")], BAD_REQUEST),
-    "to nowhere": ([binding("")], (500, None)),
-}
-
-
-@pytest.mark.parametrize(("bodies", "expected"), BINDINGS.values(), ids=BINDINGS)
-async def test_binding_has_outcome(api: Api, bodies: list[dict], expected: tuple) -> None:
-    """Both servers refuse or accept the same bindings of a pod."""
-    await api.make_pod("a")
-    for body in bodies:
-        answer = await api.post(f"{api.pods}/a/binding", body)
-
-    assert outcome(answer) == expected, answer.body

@@ -348,13 +348,10 @@ async def test_list_then_watch_misses_nothing(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "failure"),
     [
-        ({"resourceVersion": "abc"}, (500, 500, None)),
-        ({"sendInitialEvents": "true"}, (422, 422, "Invalid")),
-        ({"resourceVersion": "1", "resourceVersionMatch": "NotOlderThan"}, (422, 422, "Invalid")),
         ({"fieldSelector": "spec.none=1"}, (400, 400, "BadRequest")),
         ({"labelSelector": "a==="}, (400, 400, "BadRequest")),
     ],
-    ids=["version", "initial", "match", "field", "label"],
+    ids=["field", "label"],
 )
 async def test_invalid_watch_is_refused(api: Api, query: dict, failure: tuple) -> None:
     """With an ordinary Status."""

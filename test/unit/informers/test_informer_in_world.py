@@ -60,17 +60,11 @@ def disturb(world, round_):
 
 
 async def test_store_equals_the_world_after_faults_of_all_kinds(world, informer):
-    """Duplicates, cuts, ends, errors and expired versions leave the store and its handlers right."""
+    """Cuts, ends, errors and expired versions leave the store and its handlers right."""
     async with synced(informer):
         check(world, informer)
 
         faults = world.faults
-        duplicates = faults.duplicate(times=3)
-        disturb(world, 0)
-        await asyncio.sleep(1)
-        check(world, informer)
-        duplicates.lift()
-
         for number, fault in enumerate(
             [
                 lambda: faults.cut(verb="watch", after_events=1),
@@ -80,7 +74,7 @@ async def test_store_equals_the_world_after_faults_of_all_kinds(world, informer)
             ]
         ):
             fault()
-            disturb(world, 1 + number)
+            disturb(world, number)
             await asyncio.sleep(4)
             check(world, informer)
         assert informer.log.relists == []

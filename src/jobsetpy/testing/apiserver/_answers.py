@@ -27,7 +27,6 @@ class StatusError(Exception):
         message: the text for people.
         details: the Status object's ``details``, or ``None`` to leave them out.
         retry_after: seconds for the Retry-After header.
-        continue_token: token in the Status' own metadata, as in 410 responses to lists.
     """
 
     code: int
@@ -35,18 +34,16 @@ class StatusError(Exception):
     message: str
     details: dict[str, Any] | None = None
     retry_after: int | None = attrs.field(default=None, kw_only=True)
-    continue_token: str = attrs.field(default="", kw_only=True)
 
     def __str__(self) -> str:
         return self.message
 
     def body(self) -> dict[str, Any]:
         """Return the Status object."""
-        meta = {"continue": self.continue_token} if self.continue_token else {}
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": meta,
+            "metadata": {},
             "status": "Failure",
             "message": self.message,
         }
@@ -89,22 +86,20 @@ def already_exists(info: ResourceInfo, name: str) -> StatusError:
     return StatusError(409, "AlreadyExists", message, details_of(info, name))
 
 
-def conflict(info: ResourceInfo, name: str, why: str = "", *, kind: str = "") -> StatusError:
+def conflict(info: ResourceInfo, name: str, why: str = "") -> StatusError:
     """Return 409: the object is not in the state that the writer expected.
 
     Args:
         info: the resource.
         name: the object's name.
         why: the reason; the text about a newer resourceVersion when empty.
-        kind: name of the resource in the message; its qualified plural when empty.
     """
     why = why or (
         "the object has been modified; please apply your changes to the latest version and try"
         " again"
     )
-    what = kind or qualified(info)
-    message = f"Operation cannot be fulfilled on {what} {json.dumps(name)}: {why}"
-    return StatusError(409, "Conflict", message, details_of(info, name, kind=kind or None))
+    message = f"Operation cannot be fulfilled on {qualified(info)} {json.dumps(name)}: {why}"
+    return StatusError(409, "Conflict", message, details_of(info, name))
 
 
 def bad_request(message: str) -> StatusError:
@@ -146,9 +141,9 @@ def unsupported_media_type() -> StatusError:
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def expired(message: str, *, continue_token: str = "") -> StatusError:
+def expired(message: str) -> StatusError:
     """Return 410 with reason Expired."""
-    return StatusError(410, "Expired", message, continue_token=continue_token)
+    return StatusError(410, "Expired", message)
 
 
 def too_large_version(asked: int, current: int) -> StatusError:

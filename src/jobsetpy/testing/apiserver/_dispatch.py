@@ -18,9 +18,6 @@ from jobsetpy.testing.apiserver._requests import Request, RequestLog
 from jobsetpy.testing.apiserver._verbs import Call, perform_admitted, resolve
 from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
 
-_HEALTH = frozenset({"/readyz", "/healthz", "/livez"})
-_MAX_BODY = 3 * 1024 * 1024
-
 
 @attrs.frozen
 class Reply:
@@ -29,7 +26,6 @@ class Reply:
     status: int
     body: bytes
     headers: Mapping[str, str] = attrs.field(factory=dict)
-    content_type: str = "application/json"
 
 
 class Dispatcher:
@@ -108,8 +104,6 @@ class Dispatcher:
             raise answers.injected(fault.code, fault.retry_after, fault.message)
         if self.token and request.authorization != f"Bearer {self.token}":
             raise StatusError(401, "Unauthorized", "Unauthorized")
-        if target.path in _HEALTH:
-            return Reply(200, b"ok", content_type="text/plain")
         document = _discovery.discover(self._registry.storage, target.path)
         if document is not None and request.method == "GET":
             return Reply(200, msgspec.json.encode(document))
@@ -132,9 +126,6 @@ class Dispatcher:
         )
 
     async def _perform(self, call: Call) -> Reply:
-        if len(call.request.body) > _MAX_BODY:
-            message = f"Request entity too large: limit is {_MAX_BODY}"
-            raise StatusError(413, "RequestEntityTooLarge", message, {})
         status, body = await perform_admitted(self._registry, self.admission, call)
         self._settle()
         if self.faults.take("lose", call.request.target):

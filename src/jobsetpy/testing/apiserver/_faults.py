@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypedDict, Unpack
 
 import attrs
 
-Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate"]
+Action = Literal["status", "latency", "lose", "cut", "stall"]
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,6 @@ class Rule(Pattern):
     message: str = ""
     seconds: float = 0.0
     after_events: int = 0
-    times: int = 1
     reset: bool = False
     hits: int = attrs.field(default=0, init=False)
     lifted: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
@@ -183,10 +182,6 @@ class Faults:
         select.setdefault("count", 1)
         rule = Rule(action="stall", after_events=after_events, **select)
         return self._add(rule)
-
-    def duplicate(self, *, times: int = 2, **select: Unpack[Select]) -> Rule:
-        """Send watch events ``times`` times; ``count`` limits the number of repeated events."""
-        return self._add(Rule(action="duplicate", times=times, **select))
 
     def end_watches(self, **select: Unpack[Select]) -> int:
         """End open watches cleanly, as a server does on their timeout; return their number."""

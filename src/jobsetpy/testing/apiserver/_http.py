@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,42 +97,27 @@ def truth(query: Query, name: str) -> bool | None:
     return query[name] in {"1", "true", "True", "TRUE", "t", ""}
 
 
-def _number(query: Query, name: str) -> int:
-    text = query.get(name, "")
-    try:
-        return int(text) if text else 0
-    except ValueError:
-        message = f"strconv.ParseInt: parsing {json.dumps(text)}: invalid syntax"
-        raise answers.bad_request(message) from None
-
-
 def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
     """Parse the parameters of LIST and WATCH.
 
     Raises:
         StatusError: 400.
     """
-    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
-    by_label = _selectors.label_selector(labels)
-    by_field = _selectors.field_selector(fields, kind.selectable)
+    by_label = _selectors.label_selector(query.get("labelSelector", ""))
+    by_field = _selectors.field_selector(query.get("fieldSelector", ""), kind.selectable)
     bookmarks = bool(truth(query, "allowWatchBookmarks"))
-    version = query.get("resourceVersion", "")
-    match = query.get("resourceVersionMatch", "")
+    version = int(query.get("resourceVersion") or 0)
     initial = truth(query, "sendInitialEvents")
-    if watch and bookmarks and initial is None and not match and version in {"", "0"}:
-        # Since 1.34 the server treats such a watch as a streaming list.
-        initial, match = True, "NotOlderThan"
+    if watch and bookmarks and initial is None and not version:
+        initial = True  # since 1.34 the server treats such a watch as a streaming list
     return ListOptions(
         matches=lambda obj: by_label(obj) and by_field(obj),
-        filtered=bool(labels.strip() or fields.strip()),
-        limit=_number(query, "limit"),
+        limit=int(query.get("limit") or 0),
         continue_token=query.get("continue", ""),
         version=version,
-        match=match,
-        watch=watch,
         bookmarks=bookmarks,
         initial_events=initial,
-        timeout_s=_number(query, "timeoutSeconds") or None,
+        timeout_s=int(query.get("timeoutSeconds") or 0) or None,
     )
 
 

@@ -52,7 +52,6 @@ class Kind:
         defaults: sets defaults of a new object.
         keeps_status: a create keeps the status in its body.
         unconditional_update: a PUT may omit the resourceVersion.
-        returns_deleted: DELETE responds with the object rather than a Status.
         schema: structural schema of a custom kind, by which objects are pruned, defaulted and
             validated; ``None``: objects are stored unchanged.
     """
@@ -67,7 +66,6 @@ class Kind:
     defaults: Callable[[Json], None] | None = None
     keeps_status: bool = False
     unconditional_update: bool = True
-    returns_deleted: bool = False
     schema: Mapping[str, Any] | None = None
 
     @property
@@ -197,7 +195,6 @@ PODS = Kind(
     status=True,
     generation=True,
     defaults=_pod,
-    returns_deleted=True,
     fields={
         "spec.nodeName": _reader("spec", "nodeName"),
         "spec.restartPolicy": _reader("spec", "restartPolicy"),
@@ -236,7 +233,6 @@ BUILTIN: tuple[Kind, ...] = (
         _core("Service", "services"),
         status=True,
         defaults=_service,
-        returns_deleted=True,
     ),
     *(
         Kind(
@@ -263,14 +259,12 @@ BUILTIN: tuple[Kind, ...] = (
         _core("PersistentVolumeClaim", "persistentvolumeclaims"),
         status=True,
         defaults=_claim,
-        returns_deleted=True,
     ),
     _workload("apps", "Deployment", _deployment),
     _workload("batch", "CronJob"),
     Kind(
         _core("ServiceAccount", "serviceaccounts"),
         unconditional_update=False,
-        returns_deleted=True,
     ),
 )
 

@@ -6,9 +6,6 @@ collection; details follow a real server's answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 
 from jobsetpy.aio import Clock
@@ -41,10 +38,8 @@ class Registry(Writer):
         #: Pods on a node wait for ``gracePeriodSeconds=0``, as with a real kubelet.
         self.graceful_pods = False
 
-    def delete(
-        self, collection: Collection, key: ObjectKey, options: DeleteOptions
-    ) -> tuple[Json, bool]:
-        """Execute DELETE; return the object's last state, and whether it is already gone."""
+    def delete(self, collection: Collection, key: ObjectKey, options: DeleteOptions) -> Json:
+        """Execute DELETE; return the object's last state."""
         kind = collection.kind
         old = collection.get(key)
         if old is None:
@@ -58,15 +53,15 @@ class Registry(Writer):
         if gone and kind.info.kind != "Pod":
             if not options.dry_run:
                 self.storage.remove(collection, key)
-            return old, True
+            return old
         self._mark(meta, grace)
         if options.dry_run or obj == old:
-            return obj, gone
+            return obj
         # A pod is marked first even if it is removed immediately, so watches see two events.
         marked = self.storage.put(collection, key, obj).obj
         if gone:
             self.storage.remove(collection, key)
-        return marked, gone
+        return marked
 
     def _mark(self, meta: Json, grace: int) -> None:
         """Record in the metadata that the object is to be removed after ``grace`` seconds."""
@@ -81,14 +76,11 @@ class Registry(Writer):
     @staticmethod
     def _check_preconditions(kind: Kind, old: Json, options: DeleteOptions) -> None:
         meta = old["metadata"]
-        name, display = meta["name"], kind.info.kind
-        if not kind.builtin:
-            display = answers.qualified(kind.info)
         wanted = {"uid": options.uid, "resourceVersion": options.resource_version}
         for field, value in wanted.items():
             if value and value != meta[field]:
                 why = f"the {field} in the precondition ({value}) is not that of the object"
-                raise answers.conflict(kind.info, name, why, kind=display)
+                raise answers.conflict(kind.info, meta["name"], why)
 
     def _grace(self, kind: Kind, old: Json, options: DeleteOptions) -> int:
         if kind.info.kind != "Pod" or not self.graceful_pods:
@@ -110,8 +102,6 @@ class Registry(Writer):
         body: Json,
     ) -> None:
         """Execute a POST to ``binding`` (assign the pod to a node) or ``eviction`` (delete it)."""
-        if action == "binding":
-            _check_binding(key, body)
         pod = collection.get(key)
         if pod is None:
             raise answers.not_found(collection.kind.info, key.name)
@@ -122,11 +112,11 @@ class Registry(Writer):
             return
         if "deletionTimestamp" in pod["metadata"]:
             why = f"pod {key.name} is being deleted, cannot be assigned to a host"
-            raise answers.conflict(collection.kind.info, key.name, why, kind="pods/binding")
+            raise answers.conflict(collection.kind.info, key.name, why)
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             why = f"pod {key.name} is already assigned to node {node!r}"
-            raise answers.conflict(collection.kind.info, key.name, why, kind="pods/binding")
+            raise answers.conflict(collection.kind.info, key.name, why)
 
         def bind(obj: Json) -> Json:
             spec = {**obj["spec"], "nodeName": (body.get("target") or {}).get("name", "")}
@@ -136,17 +126,6 @@ class Registry(Writer):
             return {**obj, "metadata": meta, "spec": spec}
 
         self.patch(collection, key, bind, WriteOptions("binding"))
-
-
-def _check_binding(key: ObjectKey, body: Json) -> None:
-    name = (body.get("metadata") or {}).get("name") or key.name
-    if name != key.name:
-        raise answers.bad_request(
-            f"name in URL does not match name in Binding object: {key.name} is not {name}"
-        )
-    if not (body.get("target") or {}).get("name"):
-        # The real server reports this with an error that has no reason.
-        raise answers.internal(f'Binding "{key.name}" is invalid: target.name: Required value')
 
 
 def _set_system_finalizers(meta: Json, propagation: str | None) -> None:
@@ -163,16 +142,3 @@ def _set_system_finalizers(meta: Json, propagation: str | None) -> None:
             pass
     meta["finalizers"] = kept
     tidy(meta)
-
-
-def status_of_delete(kind: Kind, obj: Mapping[str, Any]) -> Json:
-    """Return the Status with which a DELETE responds for most kinds."""
-    details = answers.details_of(kind.info, obj["metadata"]["name"])
-    details["uid"] = obj["metadata"]["uid"]
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": details,
-    }

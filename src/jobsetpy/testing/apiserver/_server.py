@@ -42,7 +42,6 @@ class FakeApiServer(World):
         port: 0 for any free port, kept over ``stop()`` and ``start()``.
         bookmark_s: interval between bookmarks, in seconds; about 60 in a real server.
         clock: clock for timestamps.
-        history_limit: number of changes of each kind kept for watches.
     """
 
     def __init__(
@@ -53,9 +52,8 @@ class FakeApiServer(World):
         port: int = 0,
         bookmark_s: float = 60.0,
         clock: Clock | None = None,
-        history_limit: int = 20_000,
     ) -> None:
-        super().__init__(clock=clock, history_limit=history_limit)
+        super().__init__(clock=clock)
         self._dispatcher.token = token
         self._dispatcher.bookmark_s = bookmark_s
         self._tls = tls
@@ -167,7 +165,7 @@ class FakeApiServer(World):
     async def _send(
         self, request: web.BaseRequest, target: Target, reply: Reply
     ) -> web.StreamResponse:
-        headers = {**reply.headers, "Content-Type": reply.content_type}
+        headers = {**reply.headers, "Content-Type": "application/json"}
         rule = self.faults.take("cut", target) or self.faults.take("stall", target)
         if rule is None:
             return web.Response(status=reply.status, body=reply.body, headers=headers)

@@ -21,6 +21,9 @@ from jobsetpy.testing.apiserver._kinds import Json, Kind
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
+_HISTORY_LIMIT = 20_000
+"""Number of changes of each kind that are kept for watches."""
+
 
 class Version:
     """One state of one object; its JSON text is encoded once, on demand."""
@@ -101,12 +104,12 @@ class Collection:
                 objects[change.key] = change.old
         return objects
 
-    def record(self, change: Change, limit: int) -> None:
-        """Append to the history, dropping the oldest entries beyond ``limit``."""
+    def record(self, change: Change) -> None:
+        """Append to the history, dropping the oldest entries beyond its limit."""
         self._history.append(change)
-        if len(self._history) > limit + limit // 4:
-            self.floor = self.lost = self._history[-limit - 1].version
-            del self._history[:-limit]
+        if len(self._history) > _HISTORY_LIMIT + _HISTORY_LIMIT // 4:
+            self.floor = self.lost = self._history[-_HISTORY_LIMIT - 1].version
+            del self._history[:-_HISTORY_LIMIT]
         self.wake()
 
     def forget(self, version: int) -> None:
@@ -128,16 +131,12 @@ class Storage:
 
     Args:
         on_change: called with every change, while it is made.
-        history_limit: number of changes kept for each kind.
     """
 
-    def __init__(
-        self, on_change: Callable[[Collection, Change], None], *, history_limit: int
-    ) -> None:
+    def __init__(self, on_change: Callable[[Collection, Change], None]) -> None:
         # The version before the first write is above 1, so that "1" is old as on any real server.
         self.version = 100
         self._on_change = on_change
-        self._limit = history_limit
         self._collections: dict[tuple[str, str], Collection] = {}
         self._dependents: dict[str, dict[tuple[Collection, ObjectKey], None]] = {}
         self._uids: dict[str, tuple[Collection, ObjectKey]] = {}
@@ -210,7 +209,7 @@ class Storage:
         return list(self._dependents.get(uid, ()))
 
     def _publish(self, collection: Collection, change: Change) -> None:
-        collection.record(change, self._limit)
+        collection.record(change)
         self._on_change(collection, change)
 
     def _link(

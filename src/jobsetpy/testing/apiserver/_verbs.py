@@ -14,8 +14,8 @@ from jobsetpy.testing.apiserver import _http, _patches
 from jobsetpy.testing.apiserver._admission import Admission, Review
 from jobsetpy.testing.apiserver._http import Route
 from jobsetpy.testing.apiserver._kinds import Json
-from jobsetpy.testing.apiserver._listing import ListOptions, list_page, list_version
-from jobsetpy.testing.apiserver._registry import Registry, status_of_delete
+from jobsetpy.testing.apiserver._listing import ListOptions, list_page
+from jobsetpy.testing.apiserver._registry import Registry
 from jobsetpy.testing.apiserver._requests import Request
 from jobsetpy.testing.apiserver._storage import Collection, Storage, Version
 from jobsetpy.testing.apiserver._writes import WriteOptions
@@ -103,7 +103,7 @@ def perform(registry: Registry, call: Call) -> Answer:
     """
     match call.request.verb:
         case "get":
-            return _get(registry, call)
+            return _get(call)
         case "list":
             options = call.list_options()
             return 200, list_page(registry.storage, call.collection, call.route.namespace, options)
@@ -192,11 +192,7 @@ def _store_mutated(registry: Registry, call: Call, key: ObjectKey, changed: Json
     return call.answer(registry.patch(collection, key, lambda _: changed, options), created)
 
 
-def _get(registry: Registry, call: Call) -> Answer:
-    current = registry.storage.version
-    asked = list_version(call.request.query.get("resourceVersion", ""))
-    if asked > current:
-        raise answers.too_large_version(asked, current)
+def _get(call: Call) -> Answer:
     found = call.collection.objects.get(call.route.key)
     if found is None:
         raise answers.not_found(call.collection.kind.info, call.route.name)
@@ -216,7 +212,5 @@ def _create(registry: Registry, call: Call, options: WriteOptions) -> Answer:
 
 def _delete(registry: Registry, call: Call) -> Answer:
     options = _http.delete_options(call.request.query, call.request.body)
-    obj, gone = registry.delete(call.collection, call.route.key, options)
-    if gone and not call.collection.kind.returns_deleted:
-        return 200, msgspec.json.encode(status_of_delete(call.collection.kind, obj))
+    obj = registry.delete(call.collection, call.route.key, options)
     return call.answer(obj)

@@ -17,7 +17,7 @@ import attrs
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver._faults import Faults, Rule, Target
-from jobsetpy.testing.apiserver._listing import ListOptions, check_options, parse_version
+from jobsetpy.testing.apiserver._listing import ListOptions
 from jobsetpy.testing.apiserver._storage import Change, Collection, Storage, Version
 
 #: Annotation of the bookmark that ends the initial events of a streaming list.
@@ -78,11 +78,7 @@ class Watch:
 
     def __attrs_post_init__(self) -> None:
         options, current = self._options, self._storage.version
-        check_options(options)
-        try:
-            self._version = parse_version(options.version)
-        except ValueError as error:
-            raise answers.internal(str(error)) from None
+        self._version = options.version
         initial = options.initial_events
         self._wants_initial = self._version == 0 if initial is None else initial
         if self._wants_initial and self._version > current:
@@ -215,11 +211,9 @@ class Watch:
 
     async def _event(self, kind: str, raw: bytes) -> None:
         frame = _frame(kind, raw)
-        repeat = None if kind == "BOOKMARK" else self._faults.take("duplicate", self.target)
-        for _ in range(repeat.times if repeat is not None else 1):
-            await self._obey()
-            await self._send(frame)
-            self._sent += 1
+        await self._obey()
+        await self._send(frame)
+        self._sent += 1
         await self._obey()
 
     async def _obey(self) -> None:

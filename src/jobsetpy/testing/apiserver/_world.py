@@ -32,11 +32,10 @@ class World:
 
     Args:
         clock: clock for timestamps.
-        history_limit: number of changes of each kind kept for watches.
     """
 
-    def __init__(self, *, clock: Clock | None = None, history_limit: int = 20_000) -> None:
-        self._storage = Storage(self._changed, history_limit=history_limit)
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._storage = Storage(self._changed)
         self._registry = Registry(self._storage, clock or LoopClock())
         self._garbage = GarbageCollector(self._registry)
         self._dispatcher = Dispatcher(self._registry, self._settle)

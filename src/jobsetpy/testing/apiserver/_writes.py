@@ -80,7 +80,7 @@ class Writer:
         kind, meta = collection.kind, obj["metadata"]
         self._name(kind, meta)
         key = ObjectKey(namespace, meta["name"])
-        self._require_namespace(kind, namespace, meta["name"])
+        self._require_namespace(kind, namespace)
         if key in collection.objects:
             raise answers.already_exists(kind.info, meta["name"])
         meta["uid"] = str(uuid.uuid4())
@@ -119,20 +119,13 @@ class Writer:
             )
         meta["namespace"] = namespace
 
-    def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+    def _require_namespace(self, kind: Kind, namespace: str) -> None:
         if not kind.info.namespaced:
             return
         namespaces = self.storage.find("", "namespaces")
         found = namespaces.get(ObjectKey("", namespace)) if namespaces is not None else None
         if found is None:
             raise answers.not_found(NAMESPACES.info, namespace)
-        if "deletionTimestamp" in found["metadata"]:
-            message = (
-                f"{answers.qualified(kind.info)} {json.dumps(name)} is forbidden: unable to create"
-                f" new content in namespace {namespace} because it is being terminated"
-            )
-            details = answers.details_of(kind.info, name)
-            raise answers.StatusError(403, "Forbidden", message, details)
 
     @staticmethod
     def _name(kind: Kind, meta: Json) -> None:

@@ -166,20 +166,6 @@ async def test_stall_ends_with_the_server(http, server):
             await lines(response)
 
 
-async def test_duplicated_events(server, http):
-    """Events, not bookmarks, are sent more than once."""
-    server.create("pods", make_pod("a").build())
-    server.faults.duplicate(times=3, resource="pods", count=1)
-
-    params = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": "1"}
-    async with http.get(PODS, params=params) as response:
-        found = await lines(response)
-
-    added = [line for line in found if b'"ADDED"' in line]
-    assert len(added) == 3
-    assert len(set(added)) == 1
-
-
 async def test_ended_and_failed_watches(server, http):
     """end_watches ends cleanly, fail_watches sends an ERROR first; both count what they hit."""
     async with (
@@ -237,21 +223,6 @@ async def test_expired_history(server, http):
 
     async with http.get(PODS, params={"watch": "1", "resourceVersion": version}) as response:
         (line,) = await lines(response)
-    assert b'"code":410' in line
-
-
-async def test_history_has_a_limit():
-    """Versions beyond the remembered changes are too old."""
-    async with FakeApiServer(history_limit=10) as server:
-        version = server.resource_version
-        for number in range(20):
-            server.create(ConfigMap, {"metadata": {"name": f"m-{number}"}})
-        async with (
-            aiohttp.ClientSession(server.url) as http,
-            http.get(MAPS, params={"watch": "1", "resourceVersion": version}) as response,
-        ):
-            (line,) = await lines(response)
-
     assert b'"code":410' in line
 
 
