@@ -86,10 +86,7 @@ SUSPENDED_CONDITION: Final = "Suspended"
 RESTARTING_CONDITION: Final = "RestartingJobSet"
 RESTARTING_IN_PLACE_CONDITION: Final = "RestartingInPlace"
 BARRIER_STALLED_CONDITION: Final = "BarrierStalled"
-SPARES_EXHAUSTED_CONDITION: Final = "SparesExhausted"
-IN_PLACE_CONDITIONS: Final = frozenset(
-    {RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION, SPARES_EXHAUSTED_CONDITION}
-)
+IN_PLACE_CONDITIONS: Final = frozenset({RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION})
 """Conditions set only by the restart in place reconciler; other reconcilers ignore them."""
 DELETION_STALLED_CONDITION: Final = "DeletionStalled"
 PODS_REFUSED_CONDITION: Final = "PodsRefused"
@@ -158,8 +155,6 @@ NO_PROGRESS_REASON: Final = "NoProgress"
 JOB_REMADE_REASON: Final = "JobRemade"
 BARRIER_LIFTED_REASON: Final = "BarrierLifted"
 SEAT_TAKEN_REASON: Final = "SeatTaken"
-NO_READY_SPARE_REASON: Final = "NoReadySpare"
-SPARES_READY_REASON: Final = "SparesReady"
 GROUP_GROWS_REASON: Final = "GroupGrows"
 GROUP_RESIZED_REASON: Final = "GroupResized"
 PODS_MISSING_REASON: Final = "PodsMissing"

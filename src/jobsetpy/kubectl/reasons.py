@@ -27,7 +27,6 @@ _WAITS: Final = (
     "OutdatedDefinition",
     "DeletionStalled",
     "PodsRefused",
-    "SparesExhausted",
     "BarrierStalled",
     "RestartingInPlace",
     "RestartingJobSet",

@@ -94,7 +94,7 @@ CASES = {
     **{f"the condition {kind}": (
         jobset(status={"conditions": [condition(kind, "cause; then what to do")]}),
         [job()], [], "cause; then what to do.", "kubectl jobset logs test-js")
-       for kind in ("OutdatedDefinition", "PodsRefused", "SparesExhausted", "CoschedulingNotServed")},
+       for kind in ("OutdatedDefinition", "PodsRefused", "CoschedulingNotServed")},
     "a dependency": (
         jobset(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")])), [job()], [],
         "b has no Jobs until a is Ready.", "logs"),

@@ -29,7 +29,6 @@ from jobsetpy.reconcilers.execution.parallel import raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import is_ready, lacks_pods
-from jobsetpy.reconcilers.jobs.feature_gate_warnings import feature_gate_warnings
 from jobsetpy.reconcilers.jobs.held import STALLED_AFTER_S
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.jobs.recreation import SOON_S
@@ -329,7 +328,6 @@ def setup(
         "jobset",
         reconciler,
         WORKERS,
-        *feature_gate_warnings(caches.jobsets, settings.features),
         rt.Watch(caches.jobsets, reconciler.own_status.handler(rt.enqueue_self)),
         rt.Watch(caches.jobs, reconciler.own_jobs.handler(of_owner)),
         rt.Watch(caches.jobsets, rt.enqueue_self, when=jobset_matters),

@@ -137,10 +137,6 @@ class Group:
         """Return the number of ready spares in the status."""
         return self.rig.status()["inPlaceRestart"].get("readySpares")
 
-    def exhausted(self):
-        """Return whether a condition says that no spare is ready."""
-        return self.rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "True"
-
 
 @pytest.fixture
 async def group(rig):
@@ -164,8 +160,6 @@ async def test_lost_pod_is_replaced_by_the_spare_in_the_write_that_lifts_the_bar
         assert rig.status()["restartHistory"][-1]["seatsTaken"] == 1
         (event,) = rig.events(keys.SEAT_TAKEN_REASON)
         assert event[1] == "pod 'test-js-w-0-2' takes seat 1 of job 'test-js-w-0'"
-        await rig.settle()
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
 
 
 async def test_returning_pod_is_parked_and_restarts_none(rig, group):
@@ -179,7 +173,7 @@ async def test_returning_pod_is_parked_and_restarts_none(rig, group):
         await rig.settle()
 
         assert rig.epochs() == (2, 1)
-        assert (group.ready(), group.exhausted()) == (1, False)
+        assert group.ready() == 1
 
         # The spare that has the seat is lost, too: the returned pod takes its seat back.
         await group.lose("test-js-w-0-2")
@@ -217,7 +211,7 @@ async def test_unfit_spare_is_not_ready(rig, group):
         await group.start()
         group.park("test-js-w-0-2", 2, state="unfit: exit code 3: row remap failed")
         await rig.settle()
-        assert (rig.epochs(), group.ready(), group.exhausted()) == ((1, 0), 0, True)
+        assert (rig.epochs(), group.ready()) == ((1, 0), 0)
         await group.lose("test-js-w-0-1")
         await group.come(["test-js-w-0-0"], 2, 10)
 
@@ -491,7 +485,7 @@ async def test_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(rig, group):
     """In the write that lifts the barrier; the rest of that Job is parked, and returns as a spare."""
     async with rig.manager():
         await group.start(**SPARE_JOB)
-        assert (group.ready(), group.exhausted()) == (2, False)
+        assert group.ready() == 2
         await group.lose("test-js-w-1-0")
         group.park("test-js-w-1-1", 2, None)  # its agent has a seat until the barrier lifts
         await group.come(FIRST_JOB, 2, 0.1)
@@ -508,7 +502,7 @@ async def test_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(rig, group):
         group.park(group.create(0, name="test-js-w-1-0-again", job=job_of(rig, 1)), 3)
         await rig.settle()
         assert rig.epochs() == (2, 1)
-        assert (group.ready(), group.exhausted()) == (2, False)
+        assert group.ready() == 2
 
 
 async def test_lost_spare_job_restarts_none(rig, group):
@@ -520,7 +514,7 @@ async def test_lost_spare_job_restarts_none(rig, group):
 
         assert rig.epochs() == (1, 0)
         assert rig.condition("Failed") is None
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
+        assert group.ready() == 0
 
 
 async def test_jobset_is_complete_when_the_jobs_with_seats_are(rig, group):
@@ -599,9 +593,8 @@ async def test_an_assignment_costs_no_request_for_each_pod(rig, group, spares, p
         ]
         print(f"requests of the manager for {pods} pods: {made}")
         writes = [one for one in made if one[1] != "events"]
-        # With spares, another one says that a Job has no ready spare until the pod has returned.
-        assert writes == [("patch", "jobsets/status", "")] * (2 + spares)
-        assert len(made) <= 4 + 2 * spares
+        assert writes == [("patch", "jobsets/status", "")] * 2
+        assert len(made) <= 4 + spares
 
 
 SMALLER = ["test-js-w-0-0", "test-js-w-0-2"]

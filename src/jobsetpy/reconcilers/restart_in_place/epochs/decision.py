@@ -238,7 +238,7 @@ class _Case:
 
     def record(self) -> Record | Wait:
         """Return the decision to record what no change of an epoch will record."""
-        jobset, spares = self.jobset, self.pods.spares
+        jobset = self.jobset
         crash = other_limits.worst_crash(jobset, self.pods)
         record = barrier.record_of(jobset)
         if crash.times > record.crashes:
@@ -250,10 +250,7 @@ class _Case:
             return Record(record=evolve(record, pods=self.expected))
         if not seating.spares_changed(jobset, self.pods):
             return Wait(call_s=0.0 if self.seats is None else self.seats.wait_s)
-        return Record(
-            record=evolve(record, ready_spares=spares.ready),
-            conditions=seating.spares_condition(jobset, spares),
-        )
+        return Record(record=evolve(record, ready_spares=self.pods.spares.ready))
 
     def deprecate(self, deprecated: int) -> Deprecate:
         """Deprecate an epoch, and all before it."""

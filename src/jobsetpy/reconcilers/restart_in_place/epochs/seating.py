@@ -17,7 +17,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
     whole_group,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     CALLS,
@@ -79,29 +78,8 @@ def may_be_filled(jobset: JobSet, pods: GroupCounts) -> bool:
 
 def spares_changed(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if the number of ready spares differs from the status."""
-    if not pods.spares.seats:
-        return False
-    record = record_of(jobset)
-    exhausted = cond.is_true(jobset.status.conditions, keys.SPARES_EXHAUSTED_CONDITION)
-    return (
-        record.ready_spares != pods.spares.ready
-        or bool(pods.spares.exhausted and jobset.status.synced_epoch) is not exhausted
-    )
-
-
-def spares_condition(jobset: JobSet, spares: Spares) -> tuple[cond.DesiredCondition, ...]:
-    """Return the condition for Jobs without a ready spare; none before the first start."""
-    kind = keys.SPARES_EXHAUSTED_CONDITION
-    if spares.exhausted and jobset.status.synced_epoch:
-        jobs = "1 job has" if spares.exhausted == 1 else f"{spares.exhausted} jobs have"
-        message = (
-            f"{jobs} no ready spare: a lost pod of it is waited for until it has been replaced"
-        )
-        return (cond.DesiredCondition(kind, True, keys.NO_READY_SPARE_REASON, message),)
-    if not cond.is_true(jobset.status.conditions, kind):
-        return ()
-    message = "each job has a ready spare"
-    return (cond.DesiredCondition(kind, False, keys.SPARES_READY_REASON, message),)
+    spares = pods.spares
+    return bool(spares.seats) and record_of(jobset).ready_spares != spares.ready
 
 
 def swap_events(seating: Seating | None) -> tuple[EmitEvent, ...]:
