@@ -235,12 +235,12 @@ def _add_restart_in_place(
         uncounted_reconciler,
     )
 
-    make = configuration.make
-    settings = make(reconciler.RestartInPlaceSettings, backoff=backoff)
+    settings = configuration.make(reconciler.RestartInPlaceSettings, backoff=backoff)
     reconciler.setup(manager, settings, definition)
     uncounted_reconciler.setup(manager)
     early_workers_reconciler.setup(manager)
-    successors_reconciler.setup(manager, make(successors_reconciler.SuccessorSettings))
+    if configuration["inPlaceRestart.replacePods"]:
+        successors_reconciler.setup(manager)
 
 
 def webhook_settings(

@@ -54,7 +54,6 @@ _CLASSES: Final = {
     "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
     "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes.reconciler",
     "ManagerSettings": "jobsetpy.manager",
-    "SuccessorSettings": "jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler",
     "SchedulerFields": "jobsetpy.reconcilers.coscheduling.backends",
     "RestartInPlaceSettings": "jobsetpy.reconcilers.restart_in_place.reconciler",
     "RestartBackoff": "jobsetpy.reconcilers.rules.backoff",
@@ -112,12 +111,6 @@ def _named_by(rule: Callable[[str], Sequence[str]]) -> Check:
 def _backend_check(name: str) -> Sequence[str]:
     names = keys.COSCHEDULING_BACKENDS
     return () if name in names else (f"{name!r}: must be one of {', '.join(names)}",)
-
-
-def _avoidance_check(name: str) -> Sequence[str]:
-    from jobsetpy.reconcilers.restart_in_place.failures.unfit_nodes import AVOIDANCE
-
-    return () if name in AVOIDANCE else (f"{name!r}: must be one of {', '.join(AVOIDANCE)}",)
 
 
 def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
@@ -243,8 +236,7 @@ SETTINGS: Final = (
     Setting("inPlaceRestart.defaults", ANNOTATIONS, default={}),
     Setting("inPlaceRestart.stalledAfter", DURATION, "RestartInPlaceSettings.stalled_after_s",
             check=_SOME_TIME),
-    Setting("inPlaceRestart.replacePods", BOOLEAN, "SuccessorSettings.enabled"),
-    Setting("inPlaceRestart.avoidNodes", TEXT, "SuccessorSettings.avoid", check=_avoidance_check),
+    Setting("inPlaceRestart.replacePods", BOOLEAN, default=True),
     Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
             check=_NOT_NEGATIVE),
     Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s",

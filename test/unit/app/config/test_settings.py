@@ -26,7 +26,6 @@ from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
 from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
-from jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler import SuccessorSettings
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.features import gate_names
 
@@ -63,7 +62,6 @@ VALUES = {
     "inPlaceRestart.defaults": "{lost-node-deadline: 60s, enforced: {restart-backoff: 1s}}",
     "inPlaceRestart.stalledAfter": "2m",
     "inPlaceRestart.replacePods": "false",
-    "inPlaceRestart.avoidNodes": "Require",
     "inPlaceRestart.agentEventsPerSecond": "9000",
     "restarts.backoff": "2s",
     "restarts.recreationBackoff": "2s",
@@ -144,7 +142,7 @@ def reached(tmp_path, values):
         "jobs": made.make(JobsSettings, features=made.features),
         "epochs": made.make(RestartInPlaceSettings),
         "lost nodes": made.make(LostNodesSettings),
-        "successors": made.make(SuccessorSettings),
+        "successors": made["inPlaceRestart.replacePods"],
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
             tls.policy.new_context().minimum_version,

@@ -1,7 +1,7 @@
 """Nodes that a JobSet's pods should avoid (restart in place).
 
 A pod may say by its exit code that its node is *unfit*. Successors of failed pods
-(:mod:`successors`) are kept off such nodes, as far as the settings say.
+(:mod:`successors`) prefer other nodes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,8 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.json_tree import Json, child
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
-OFF: Final = "Off"
-PREFER: Final = "Prefer"
-REQUIRE: Final = "Require"
-AVOIDANCE: Final = (PREFER, REQUIRE, OFF)
-
 MAX_AVOIDED: Final = 8
 """Maximum number of nodes that a pod avoids: a program that fails everywhere excludes few."""
-_WHERE: Final = {PREFER: ", on another node if possible", REQUIRE: ", on another node", OFF: ""}
 
 
 def unfit_codes(jobset: JobSet, template: Json) -> frozenset[int]:
@@ -46,7 +40,7 @@ def is_unfit(pod: ChildPod, codes: frozenset[int]) -> bool:
     return pod.status.phase == "Failed" and any(one.exit_code in codes for one in pod.status.failed)
 
 
-def unfit_event(pod: ChildPod, successor: str, avoid: str) -> EmitEvent:
+def unfit_event(pod: ChildPod, successor: str) -> EmitEvent:
     """Return the warning about a pod that has called its node unfit, and has a successor."""
     node, state = pod.spec.node_name, pod.metadata.annotations.agent_state
     reason = ""
@@ -54,19 +48,17 @@ def unfit_event(pod: ChildPod, successor: str, avoid: str) -> EmitEvent:
         reason = f" ({state.removeprefix(keys.UNFIT_STATE)})"
     message = (
         f"pod {pod.metadata.name!r} has ended because node {node!r} is unfit for it{reason}: pod "
-        f"{successor!r} replaces it{_WHERE[avoid]}"
+        f"{successor!r} replaces it, on another node if possible"
     )
     return EmitEvent(cond.WARNING, keys.NODE_UNFIT_REASON, message)
 
 
-def avoided(jobset: JobSet, template: Json, pods: Iterable[ChildPod], avoid: str) -> Sequence[str]:
+def avoided(jobset: JobSet, template: Json, pods: Iterable[ChildPod]) -> Sequence[str]:
     """Return the nodes that a successor avoids, ascending; at most ``MAX_AVOIDED``.
 
     These are the nodes that a pod of the Job has called unfit, the latest of them, as long as that
     pod is not deleted.
     """
-    if avoid == OFF:
-        return ()
     codes = unfit_codes(jobset, template)
     unfit = [pod for pod in pods if is_unfit(pod, codes) and pod.spec.node_name]
     unfit.sort(key=lambda pod: version_number(pod.metadata.resource_version), reverse=True)

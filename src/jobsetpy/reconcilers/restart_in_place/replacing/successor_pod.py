@@ -34,7 +34,6 @@ def successor_body(
     *,
     index_failures: int | None = None,
     avoid: Sequence[str] = (),
-    required: bool = False,
 ) -> dict[str, Any]:
     """Return a pod to create.
 
@@ -44,8 +43,7 @@ def successor_body(
         template: the Job's pod template.
         one: index and name of the pod.
         index_failures: failures of the index so far, for a Job with ``backoffLimitPerIndex``.
-        avoid: names of nodes that the pod should not run on.
-        required: True if it must not run on them, rather than if there is no other.
+        avoid: names of nodes that the pod runs on only if there is no other.
     """
     spec = copied(child(template, "spec"))
     spec["hostname"] = f"{name}-{one.index}"
@@ -53,7 +51,7 @@ def successor_body(
         for _, container in objects(spec, kind):
             _add_index(container)
     if avoid:
-        _avoid(spec, avoid, required)
+        _avoid(spec, avoid)
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -99,7 +97,7 @@ def _add_index(container: Json) -> None:
     container["env"] = [*variables, {"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": field}}]
 
 
-def _avoid(spec: dict[str, Any], nodes: Sequence[str], required: bool) -> None:
+def _avoid(spec: dict[str, Any], nodes: Sequence[str]) -> None:
     """Add nodes to a pod's node affinity; each term accepts one name for each requirement.
 
     The node that a pod has left is the one that spreading prefers, by a score that is as high as
@@ -110,19 +108,13 @@ def _avoid(spec: dict[str, Any], nodes: Sequence[str], required: bool) -> None:
     ]
     affinities = spec.setdefault("affinity", {})
     affinity = affinities.setdefault("nodeAffinity", {})
-    if not required:
-        preferred = affinity.setdefault(_PREFERRED, [])
-        preferred.append({"weight": PREFERENCE, "preference": {"matchFields": fields}})
-        for kind in ("podAffinity", "podAntiAffinity"):
-            affinities.get(kind, {}).pop(_PREFERRED, None)
-        hard = [
-            each
-            for each in spec.get("topologySpreadConstraints", ())
-            if each.get("whenUnsatisfiable") != _NOWHERE["whenUnsatisfiable"]
-        ]
-        spec["topologySpreadConstraints"] = hard or [_NOWHERE]
-        return
-    selector = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    terms = selector.setdefault("nodeSelectorTerms", [{}])  # any of them has to match
-    for term in terms:
-        term["matchFields"] = [*term.get("matchFields", ()), *fields]
+    preferred = affinity.setdefault(_PREFERRED, [])
+    preferred.append({"weight": PREFERENCE, "preference": {"matchFields": fields}})
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinities.get(kind, {}).pop(_PREFERRED, None)
+    hard = [
+        each
+        for each in spec.get("topologySpreadConstraints", ())
+        if each.get("whenUnsatisfiable") != _NOWHERE["whenUnsatisfiable"]
+    ]
+    spec["topologySpreadConstraints"] = hard or [_NOWHERE]

@@ -78,14 +78,12 @@ class ObservedMembers:
         jobset: JobSet that owns it, by UIDs; ``None`` if there is none.
         pods: its pods, by UID of their controller, including those that have ended.
         failed_at: monotonic time at which its latest failure was observed; ``None`` if it was not.
-        avoid: treatment of unfit nodes, one of ``unfit_nodes.AVOIDANCE``.
         confirmed: the Job was just read from the API server.
     """
 
     job: Job | None
     jobset: JobSet | None = None
     pods: Sequence[ChildPod] = ()
-    avoid: str = unfit_nodes.PREFER
     failed_at: float | None = None
     confirmed: bool = False
 
@@ -216,7 +214,7 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
         return SuccessorPlan(memory=memory, result=result)
     return SuccessorPlan(
         create=tuple(create) if observed.confirmed else (),
-        avoid=unfit_nodes.avoided(jobset, template, observed.pods, observed.avoid),
+        avoid=unfit_nodes.avoided(jobset, template, observed.pods),
         confirm=not observed.confirmed,
         memory=memory,
         result=attrs.evolve(result, summary=f"creates {len(create)} pods"),

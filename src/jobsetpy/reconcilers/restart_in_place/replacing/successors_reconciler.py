@@ -35,7 +35,7 @@ from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
-from jobsetpy.reconcilers.restart_in_place.failures.unfit_nodes import PREFER, REQUIRE, unfit_event
+from jobsetpy.reconcilers.restart_in_place.failures.unfit_nodes import unfit_event
 from jobsetpy.reconcilers.restart_in_place.job_controller.replacement_delay import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.replacing.successor_pod import (
     failures_after,
@@ -60,30 +60,15 @@ PARALLEL_WRITES: Final = 16
 """Maximum number of concurrent requests for one Job."""
 
 
-@attrs.frozen(kw_only=True)
-class SuccessorSettings:
-    """Settings of the successor pods reconciler.
-
-    Args:
-        enabled: True if the manager creates pods at all.
-        avoid: how these pods avoid unfit nodes: ``Prefer`` others, ``Require`` others, or ``Off``.
-    """
-
-    enabled: bool = True
-    avoid: str = PREFER
-
-
 class SuccessorPodsReconciler(CacheReader):
     """Reconciler that creates the successors of the failed pods of a Job, the request's key.
 
     Args:
         caches: informers to read from.
-        settings: settings of the reconciler.
     """
 
-    def __init__(self, caches: SharedCaches, settings: SuccessorSettings) -> None:
+    def __init__(self, caches: SharedCaches) -> None:
         super().__init__(caches)
-        self._settings = settings
         self._failures = FailureTimes()
         self._memories = Memories(MissingMembers)
 
@@ -147,7 +132,6 @@ class SuccessorPodsReconciler(CacheReader):
             jobset=jobset,
             pods=pods_of_job(self._pods, job),
             failed_at=self._failures.of(job),
-            avoid=self._settings.avoid,
         )
 
     async def _read(self, key: rt.ObjectKey) -> WholeJob | None:
@@ -214,7 +198,6 @@ class SuccessorPodsReconciler(CacheReader):
             one,
             index_failures=failures,
             avoid=avoid,
-            required=self._settings.avoid == REQUIRE,
         )
         try:
             await self._client.create(CreatedPod, meta.namespace, body)
@@ -229,7 +212,7 @@ class SuccessorPodsReconciler(CacheReader):
             job, cond.NORMAL, keys.POD_CREATED_REASON, f"Created pod: {one.name}", series=one.name
         )
         if one.unfit and one.predecessor is not None and jobset is not None:
-            event = unfit_event(one.predecessor, one.name, self._settings.avoid)
+            event = unfit_event(one.predecessor, one.name)
             self._record(jobset, event, series=one.predecessor.metadata.name)
 
     async def _index_failures(self, one: Successor) -> int:
@@ -261,21 +244,14 @@ def _begins_to_need_a_look(old: Job | None, new: Job) -> bool:
     return missing or ends
 
 
-def setup(manager: rt.Manager, settings: SuccessorSettings | None = None) -> rt.Controller | None:
+def setup(manager: rt.Manager) -> rt.Controller:
     """Wire the successor pods reconciler: its caches, watches and controller.
 
     Args:
         manager: manager that is not started yet.
-        settings: settings of the reconciler.
-
-    Returns:
-        The controller; ``None`` if it is switched off.
     """
-    settings = settings or SuccessorSettings()
-    if not settings.enabled:
-        return None
     caches = SharedCaches(manager)
-    reconciler = SuccessorPodsReconciler(caches, settings)
+    reconciler = SuccessorPodsReconciler(caches)
     return caches.controller(
         "successor-pods",
         reconciler,

@@ -7,8 +7,6 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.failures.unfit_nodes import (
     MAX_AVOIDED,
-    OFF,
-    PREFER,
     avoided,
     unfit_codes,
     unfit_event,
@@ -44,25 +42,21 @@ def test_avoided_nodes_are_the_latest_unfit_ones():
     pods = [ended_pod(*each) for each in pods]
     many = [ended_pod(f"p{n}", 85, f"n{n}", version=n) for n in range(20)]
 
-    assert avoided(of, template(of), pods, PREFER) == ["n1"]
-    found = avoided(of, template(of), many, PREFER)
+    assert avoided(of, template(of), pods) == ["n1"]
+    found = avoided(of, template(of), many)
     assert found == sorted(f"n{n}" for n in range(20 - MAX_AVOIDED, 20))
-    assert avoided(of, template(of), pods, OFF) == ()
 
 
 @pytest.mark.parametrize(
-    ("state", "avoid", "expected"),
-    [
-        ("unfit: row remap", "Prefer",
-         "unfit for it (row remap): pod 'q' replaces it, on another node if possible"),
-        ("", "Require", "unfit for it: pod 'q' replaces it, on another node"),
-        ("ready", "Off", "unfit for it: pod 'q' replaces it"),
-    ],
-)  # fmt: skip
-def test_unfit_node_is_reported_with_the_reason_of_the_health_command(state, avoid, expected):
+    ("state", "expected"), [("unfit: row remap", " (row remap)"), ("", ""), ("ready", "")]
+)
+def test_unfit_node_is_reported_with_the_reason_of_the_health_command(state, expected):
     """An exit code of the program has none."""
     one = pod(node="bad", notes={keys.AGENT_STATE_ANNOTATION: state})
-    event = unfit_event(one, "q", avoid)
+    event = unfit_event(one, "q")
 
     assert (event.type_, event.reason) == ("Warning", "NodeUnfit")
-    assert event.message == f"pod 'p' has ended because node 'bad' is {expected}"
+    assert event.message == (
+        f"pod 'p' has ended because node 'bad' is unfit for it{expected}: "
+        "pod 'q' replaces it, on another node if possible"
+    )

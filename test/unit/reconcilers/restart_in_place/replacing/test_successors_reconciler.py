@@ -21,7 +21,6 @@ from jobsetpy.reconcilers.restart_in_place.replacing.successor_pod import (
 from jobsetpy.reconcilers.restart_in_place.replacing.successors import REFUSED_FIRST_S, Successor
 from jobsetpy.reconcilers.restart_in_place.replacing.successors_reconciler import (
     SuccessorPodsReconciler,
-    SuccessorSettings,
 )
 from jobsetpy.testing import store_of
 from support.jobsets import decoded, replicated_job
@@ -107,7 +106,7 @@ class Rig:
             pods=store_of(ChildPod, pods, indexes=POD_INDEXES),
         )
         self.events = caches.events
-        self.reconciler = SuccessorPodsReconciler(caches, SuccessorSettings())
+        self.reconciler = SuccessorPodsReconciler(caches)
 
     async def reconcile(self):
         """Return the indexes of all pods created so far, and the delay of the next attempt."""
@@ -361,23 +360,6 @@ def test_other_preferences_are_removed_when_pods_prefer_other_nodes():
     assert avoiding["topologySpreadConstraints"] == [hard]
     (one,) = made(avoid=("a",))["topologySpreadConstraints"]
     assert one["whenUnsatisfiable"] == "ScheduleAnyway"
-    for other in (made(soft, hard), made(soft, hard, avoid=("a",), required=True)):
-        assert other["topologySpreadConstraints"] == [soft, hard]
-        assert other["affinity"]["podAntiAffinity"] == terms
-
-
-def test_other_nodes_are_required_in_each_term_of_the_affinity():
-    """Terms are alternatives."""
-    terms = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    template = {"spec": {"containers": [], "affinity": {"nodeAffinity": required}}}
-    one = Successor(index=0, name="x")
-    made = successor_body("j", "u", template, one, avoid=("a",), required=True)
-    found = made["spec"]["affinity"]["nodeAffinity"]
-    field = [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}]
-
-    assert found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
-        {**terms[0], "matchFields": field},
-        {"matchFields": field},
-    ]
-    assert terms[1] == {}
+    other = made(soft, hard)
+    assert other["topologySpreadConstraints"] == [soft, hard]
+    assert other["affinity"]["podAntiAffinity"] == terms
