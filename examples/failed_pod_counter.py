@@ -18,7 +18,8 @@ class FailedPodCounter:
         pods = self.pods.by_index(rt.OWNER_UID, job.metadata.uid)
         labels = {"example.com/failed-pods": str(sum(p.status.phase == "Failed" for p in pods))}
         if not labels.items() <= job.metadata.labels.items():
-            await self.client.apply_labels(rt.Job, request.key, labels, owner="failed-pod-counter")
+            change = {"metadata": {"labels": labels}}
+            await self.client.merge_patch(rt.Job, *request.key, change)
         return rt.Result.done()
 
 

@@ -32,7 +32,6 @@ METHODS = {
     "merge_patch": ("patch",),
     "json_patch": ("patch",),
     "apply": ("patch",),  # of objects that are there; see CREATES
-    "apply_labels": ("patch",),
     "replace": ("update",),
     "delete": ("delete",),
     "watch": ("watch",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -21,9 +21,6 @@ from jobsetpy.client._models import Model, Page
 from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
 from jobsetpy.client._transport import HttpRequest, HttpResponse, Transport
-
-if TYPE_CHECKING:  # not needed by the agent
-    from jobsetpy.api.meta import ObjectKey
 
 T = TypeVar("T")
 
@@ -357,27 +354,6 @@ class Client:
         query = (("fieldManager", owner), ("force", "true" if force else "false"))
         where = (namespace, name, subresource)
         return await self._write("apply", cls, where, body, _patches.APPLY_PATCH, timeout_s, query)
-
-    async def apply_labels(
-        self,
-        cls: type[T],
-        key: ObjectKey,
-        labels: Mapping[str, str | None],
-        *,
-        owner: str,
-        timeout_s: float | None = None,
-    ) -> T:
-        """Set labels of an existing object without changing others; ``None`` removes a label.
-
-        This is a merge patch in the name of ``owner``, not a server-side apply: that would create a
-        missing object from its labels, and remove labels set by an earlier call.
-
-        Raises:
-            NotFoundError: the object does not exist.
-        """
-        body, kind = {"metadata": {"labels": labels}}, _patches.MERGE_PATCH
-        where, query = (key.namespace, key.name, None), (("fieldManager", owner),)
-        return await self._write("patch", cls, where, body, kind, timeout_s, query)
 
     async def delete(
         self,

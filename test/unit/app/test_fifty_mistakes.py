@@ -273,8 +273,8 @@ AT_WORK = {
         body(
             "count = int(obj.metadata.labels.get('n', '0')) + 1",
             "if count > 150: return rt.Result.done()",
-            "await client.apply_labels(rt.ConfigMap, obj.metadata.key, {'n': str(count)},"
-            " owner='me')",
+            "await client.merge_patch(rt.ConfigMap, obj.metadata.namespace, obj.metadata.name,"
+            " {'metadata': {'labels': {'n': str(count)}}})",
         ),
         "each reconcile of this object writes, and its write causes the next one",
     ),

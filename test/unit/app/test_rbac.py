@@ -93,10 +93,6 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
             set(),
         ),
         (
-            "await anything.apply_labels(rt.Pod, request.key, {}, owner=NAME)",
-            {("", "pods", "patch", "")},
-        ),
-        (
             "await self.client.apply(rt.Pod, 'ns', 'x', {}, owner=NAME)",
             {("", "pods", "create", ""), ("", "pods", "patch", "")},
         ),

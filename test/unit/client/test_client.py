@@ -5,7 +5,6 @@ import pytest
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, Pod
-from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client, HttpResponse
 from jobsetpy.errors import (
     ConnectFailedError,
@@ -18,12 +17,10 @@ from jobsetpy.errors import (
 
 OK = HttpResponse(200, {}, b'{"metadata": {"name": "a"}}')
 JOBS = "/apis/batch/v1/namespaces/n/jobs"
-KEY = ObjectKey("n", "a")
 KIND = {"apiVersion": "batch/v1", "kind": "Job"}
 NAMED = {**KIND, "metadata": {"name": "a"}}
 JSON, MERGE = "application/json", "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-LABELS = {"metadata": {"labels": {"l": "v"}}}
 OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions"}
 SELECTORS = {"label_selector": "a=b", "field_selector": "x", "limit": 5, "continue_token": "t"}
 LISTED = {"resource_version": "0", "resource_version_match": "NotOlderThan"}
@@ -51,8 +48,6 @@ REQUESTS = [
      "PATCH", f"{JOBS}/a", {"fieldManager": "me", "force": "true"}, {**NAMED, "spec": {}}, APPLY),
     (lambda c: c.apply(Job, "n", "a", {"kind": "Job"}, **CREATOR),
      "PATCH", f"{JOBS}/a/status", {"fieldManager": "me", "force": "false"}, NAMED, APPLY),
-    (lambda c: c.apply_labels(Job, KEY, {"l": "v"}, owner="me"),
-     "PATCH", f"{JOBS}/a", {"fieldManager": "me"}, LABELS, MERGE),
     (lambda c: c.delete(Job, "n", "a"),
      "DELETE", f"{JOBS}/a", {}, OPTIONS | {"propagationPolicy": "Background"}, JSON),
     (lambda c: c.delete(Job, "n", "a", **KNOWN),

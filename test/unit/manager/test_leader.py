@@ -315,8 +315,8 @@ async def test_a_standby_is_ready_and_writes_nothing(world):
             standby = (server.runs, worker.runs, len(jobs.store.list()), manager.leading.is_set())
             with pytest.raises(LeadershipLostError):
                 await manager.client.delete(Job, "default", "j")
-            await manager.replica_client.apply_labels(
-                Job, jobs.store.list()[0].metadata.key, {"a": "b"}, owner="x"
+            await manager.replica_client.merge_patch(
+                Job, "default", "j", {"metadata": {"labels": {"a": "b"}}}
             )
             a.stop.set()
             await manager.leading.wait()

@@ -299,7 +299,7 @@ async def test_a_dry_run_stores_nothing(client):
     await dry.merge_patch(rt.ConfigMap, "default", "a", {"data": {"k": "v"}})
     await dry.delete(rt.ConfigMap, "default", "a")
     with pytest.raises(rt.InvalidError):
-        await dry.apply_labels(rt.ConfigMap, obj.metadata.key, {"a": "b c"}, owner="tester")
+        await dry.merge_patch(rt.ConfigMap, "default", "a", {"metadata": {"labels": {"a": "b c"}}})
 
     names = [each["metadata"]["name"] for each in client.world.list("configmaps")]
     assert names == ["a"]

@@ -22,7 +22,8 @@ class Labeller:
         left = self.first.setdefault(request.key, now) + 3600 - now
         if left > 0:
             return rt.Result.requeue_after(left)
-        await self.client.apply_labels(rt.ConfigMap, request.key, {"seen": "yes"}, owner="labeller")
+        change = {"metadata": {"labels": {"seen": "yes"}}}
+        await self.client.merge_patch(rt.ConfigMap, *request.key, change)
         return rt.Result.done()
 
 
