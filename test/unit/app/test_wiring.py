@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 import attrs
 import pytest
-import structlog
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
@@ -59,35 +58,10 @@ async def test_gates_reach_the_rules(configuration):
     assert all((keys.JOB_RESTART_ATTEMPT in each) == (configuration is None) for each in labels)
 
 
-@pytest.mark.looptime
-async def test_a_warning_names_each_jobset_of_a_disabled_gate():
-    """Stored and new JobSets have one warning each; others, and with the gate, none."""
-    for configuration, expected in ((OFF, ["default/late", "default/stored"]), (None, [])):
-        world = World()
-        world.register(JobSet)
-        world.create(JobSet, in_place("stored"))
-        manager, _ = made(world, configuration)
-        with structlog.testing.capture_logs() as logs:
-            async with started(manager):
-                world.create(JobSet, in_place("late"))
-                world.create(JobSet, in_place("other", strategy="Recreate"))
-                await asyncio.sleep(30)
-        warnings = [line for line in logs if line.get("gate") == "InPlaceRestart"]
-        assert sorted(line["object"] for line in warnings) == expected
-        assert {line["log_level"] for line in warnings} <= {"warning"}
-
-
 def new_jobset(name):
     """A JobSet to be created."""
     body = jobset_json(name=name)
     del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-    return body
-
-
-def in_place(name, strategy="InPlaceRestart"):
-    """A JobSet with a restart strategy."""
-    body = new_jobset(name)
-    body["spec"]["failurePolicy"] = {"restartStrategy": strategy, "maxRestarts": 3}
     return body
 
 
