@@ -141,9 +141,9 @@ def _rule(rule: Json, path: str, names: set[str]) -> Iterator[FieldError]:
 def _repeated(rule: Json, path: str) -> Iterator[FieldError]:
     """Return errors for values that a list of a rule has several times."""
     for field in ("onJobFailureReasons", "targetReplicatedJobs"):
-        values = texts(rule, field)
-        for at, value in enumerate(values):
-            if value in values[:at]:
+        first: dict[str, int] = {}
+        for at, value in enumerate(texts(rule, field)):
+            if first.setdefault(value, at) != at:
                 yield invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
 
 
