@@ -179,7 +179,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                             f"({each})"
                             for each in (
                                 _share("jobset_activity_pod_seconds_total"),
-                                _goodput("starting|repeating|training"),
+                                _goodput("missing|starting|repeating|training"),
                             )
                         ),
                         "of the time of pods outside queues",

@@ -657,6 +657,11 @@ class RestartPacing:
     )
 
 
+def _sum(description: str) -> Any:
+    """Return a field for a sum that grows without a bound."""
+    return field(description, default=0, minimum=0, format="int64")
+
+
 @wire
 class RestartTime:
     """Restarts of one kind and cause that are over, and the time that they took."""
@@ -668,9 +673,7 @@ class RestartTime:
         required=True,
     )
     count: int = field("Number of restarts that are over.", default=0, minimum=0)
-    millis: int = field(
-        "Time from their first signs until workers ran again.", default=0, minimum=0, format="int64"
-    )
+    millis: int = _sum("Time from their first signs until workers ran again.")
 
 
 @wire
@@ -694,35 +697,21 @@ class TimeSpent:
     since: datetime | None = field(
         "Time of the latest change; the durations end there.", default=None
     )
-    queued_millis: int = field(
-        "Time in queues, or suspended.", default=0, minimum=0, format="int64"
+    queued_millis: int = _sum("Time in queues, or suspended.")
+    waiting_millis: int = _sum("Time for which pods were waited for, outside restarts.")
+    running_millis: int = _sum("Time in which workers ran.")
+    missing_millis: int = _sum(
+        "Part of runningMillis in seats without a pod: the time times the share of those seats, "
+        "while a group with minimum continues with fewer pods. The next two leave that share out."
     )
-    waiting_millis: int = field(
-        "Time for which pods were waited for, outside restarts.",
-        default=0,
-        minimum=0,
-        format="int64",
+    starting_millis: int = _sum(
+        "Part of runningMillis until the first steps of runs, as workers reported."
     )
-    running_millis: int = field("Time in which workers ran.", default=0, minimum=0, format="int64")
-    starting_millis: int = field(
-        "Part of runningMillis until the first steps of runs, as workers reported.",
-        default=0,
-        minimum=0,
-        format="int64",
+    repeating_millis: int = _sum(
+        "Part of runningMillis in steps that an earlier run had done, likewise."
     )
-    repeating_millis: int = field(
-        "Part of runningMillis in steps that an earlier run had done, likewise.",
-        default=0,
-        minimum=0,
-        format="int64",
-    )
-    reported_millis: int = field(
-        "Part of runningMillis of which workers have reported the use.",
-        default=0,
-        minimum=0,
-        format="int64",
-    )
-    repeated_steps: int = field("Number of steps done again.", default=0, minimum=0, format="int64")
+    reported_millis: int = _sum("Part of runningMillis of which workers have reported the use.")
+    repeated_steps: int = _sum("Number of steps done again.")
     first_start_millis: int | None = field(
         "Time for which pods were waited for before workers ran for the first time.",
         default=None,

@@ -40,6 +40,7 @@ class Bill(NamedTuple):
         queued: suspended, by a queue or a user.
         waiting: waiting for pods, outside restarts.
         running: workers ran.
+        missing: part of running in seats without a pod.
         restarts: restarts by kind and cause.
         starting: part of running until the first steps of runs.
         repeating: part of running in steps that an earlier run had done.
@@ -59,6 +60,7 @@ class Bill(NamedTuple):
     waiting: float
     running: float
     restarts: tuple[Restarts, ...]
+    missing: float = 0.0
     starting: float = 0.0
     repeating: float = 0.0
     reported: float = 0.0
@@ -69,7 +71,7 @@ class Bill(NamedTuple):
     @property
     def training(self) -> float:
         """Seconds of new steps; of runs on which nothing was reported, all."""
-        return self.running - self.starting - self.repeating
+        return max(0.0, self.running - self.missing - self.starting - self.repeating)
 
     @property
     def restarting(self) -> float:
@@ -121,11 +123,12 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
     began, since = (output.parse_time(spent.get(name)) for name in ("beganAt", "since"))
     if began is None or since is None:
         return None
-    ended = spent["activity"] == "Ended"
-    until = since if ended else max(now, since)
+    until = since if spent["activity"] == "Ended" else max(now, since)
     if start is not None and until <= start:
         return None
-    uses, restarts = _uses(spent, status, (until - since).total_seconds())
+    more = (until - since).total_seconds()
+    uses, restarts = _uses(spent, status, more)
+    ran = more if spent["activity"] == "Running" else 0.0
     whole = Bill(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -137,6 +140,7 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
         waiting=uses["Waiting"],
         running=uses["Running"],
         restarts=restarts,
+        missing=_seconds(spent, "missing") + ran * _missing_share(status),
         starting=_seconds(spent, "starting"),
         repeating=_seconds(spent, "repeating"),
         reported=_seconds(spent, "reported"),
@@ -150,26 +154,31 @@ def bill(jobset: Json, now: datetime, start: datetime | None = None) -> Bill | N
 
 _SUMMED: Final = (
     *("pods", "seconds", "queued", "waiting", "running"),
-    *("starting", "repeating", "reported", "repeated_steps"),
+    *("missing", "starting", "repeating", "reported", "repeated_steps"),
 )
 
 
 def total(bills: Sequence[Bill]) -> Bill:
     """Return the sum of bills, of which there is at least one."""
     sums: dict[str, Any] = {name: sum(getattr(each, name) for each in bills) for name in _SUMMED}
-    found: dict[tuple[str, str], tuple[int, float]] = {}
-    for kind, cause, count, took in (one for each in bills for one in each.restarts):
-        before = found.get((kind, cause), (0, 0.0))
-        found[kind, cause] = before[0] + count, before[1] + took
     return Bill(
         namespace="",
         name="TOTAL",
         state="",
         since=min(each.since for each in bills),
-        restarts=tuple(Restarts(*use, *amount) for use, amount in found.items()),
+        restarts=_merged(one for each in bills for one in each.restarts),
         bound=any(each.bound for each in bills),
         **sums,
     )
+
+
+def _merged(restarts: Iterable[Restarts]) -> tuple[Restarts, ...]:
+    """Return one entry for each kind and cause."""
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    for kind, cause, count, took in restarts:
+        before = found.get((kind, cause), (0, 0.0))
+        found[kind, cause] = before[0] + count, before[1] + took
+    return tuple(Restarts(*use, *amount) for use, amount in found.items())
 
 
 def estimate(one: Bill, others: Iterable[Bill]) -> Estimate | None:
@@ -213,14 +222,15 @@ def _uses(spent: Json, status: Json, more: float) -> tuple[dict[str, float], tup
         uses[spent["activity"]] += more
     elif spent["activity"] == "Restarting":
         record = (status.get("restartHistory") or [{}])[-1]
-        kind, cause = record.get("kind", RECREATE), _cause(record)
-        at = next((i for i, e in enumerate(restarts) if e[:2] == (kind, cause)), None)
-        if at is None:
-            restarts.append(Restarts(kind, cause, 1, more))
-        else:
-            known = restarts[at]
-            restarts[at] = known._replace(number=known.number + 1, seconds=known.seconds + more)
-    return uses, tuple(restarts)
+        restarts.append(Restarts(record.get("kind", RECREATE), _cause(record), 1, more))
+    return uses, _merged(restarts)
+
+
+def _missing_share(status: Json) -> float:
+    """Return the share of the group's seats that have no pod now."""
+    record = child(status, "inPlaceRestart")
+    missing: int = sum(one.get("missing", 0) for one in items(record, "jobSizes"))
+    return missing / (record.get("pods", 0) + missing) if missing else 0.0
 
 
 def _latest(whole: Bill, history: Sequence[Json], start: datetime, until: datetime) -> Bill:
@@ -235,19 +245,12 @@ def _latest(whole: Bill, history: Sequence[Json], start: datetime, until: dateti
             took = 0 if record.get("outcome") else int((until - began) / timedelta(milliseconds=1))
         found.append(Restarts(record.get("kind", ""), _cause(record), 1, took / 1000))
     seconds = (until - start).total_seconds()
-    return whole._replace(
-        since=start,
-        seconds=seconds,
-        queued=0.0,
-        waiting=0.0,
-        running=max(0.0, seconds - sum(each.seconds for each in found)),
-        restarts=total([whole._replace(restarts=tuple(found))]).restarts,
-        starting=0.0,
-        repeating=0.0,
-        reported=0.0,
-        repeated_steps=0,
-        bound=True,
-    )
+    known: dict[str, Any] = {
+        **dict.fromkeys(_SUMMED[2:], 0),
+        "seconds": seconds,
+        "running": max(0.0, seconds - sum(each.seconds for each in found)),
+    }
+    return whole._replace(since=start, restarts=_merged(found), bound=True, **known)
 
 
 def _seconds(spent: Json, name: str) -> float:

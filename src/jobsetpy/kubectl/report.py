@@ -26,6 +26,7 @@ _COLUMNS: Final = (
 _PARTS: Final = (
     ("training", "#2e8b57"),
     ("repeated", "#8250df"),
+    ("missing pods", "#bf8700"),
     ("first step", "#f2b134"),
     ("restarts", "#b3261e"),
     ("waiting", "#2f6fb2"),
@@ -113,6 +114,7 @@ def _one(one: Bill, others: Sequence[Bill], price: float | None) -> Iterator[str
         ("training" + (" (at most)" if one.bound else ""), one.training),
         *([("repeated steps", one.repeating)] if one.repeating else []),
         *([("until the first step of a run", one.starting)] if one.starting else []),
+        *([("missing pods", one.missing)] if one.missing else []),
         *(
             (f"restarts: {each.number} × {each.cause}, {each.kind}", each.seconds)
             for each in one.restarts
@@ -180,7 +182,7 @@ def _notes(bills: Sequence[Bill]) -> Iterator[str]:
         names = ", ".join(each.name for each in bound[:3]) + (", ..." if len(bound) > 3 else "")
         yield (
             f"Of JobSets that began before that ({names}), restarts come from the history of the "
-            f"last {FULL}; queue, waiting and repeated steps since then are not known."
+            f"last {FULL}; queue, waiting, missing pods and repeated steps are not known."
         )
 
 
@@ -213,9 +215,9 @@ def _bar(each: Bill, y: int) -> Iterator[str]:
     yield svg.words(svg.LEFT, y + 14, name, "jr-text jr-bold")
     right = "font-size='12' text-anchor='end'"
     yield svg.words(svg.WIDTH - svg.LEFT, y + 14, about, "jr-faint", right)
-    parts = (each.training, each.repeating, each.starting, each.restarting, each.waiting)
+    parts = (each.training, each.repeating, each.missing, each.starting, each.restarting)
     x, scale = float(svg.LEFT), (svg.WIDTH - 2 * svg.LEFT) / max(each.seconds, 0.001)
-    for (label, colour), seconds in zip(_PARTS, (*parts, each.queued), strict=True):
+    for (label, colour), seconds in zip(_PARTS, (*parts, each.waiting, each.queued), strict=True):
         width = seconds * scale
         if width <= 0:
             continue

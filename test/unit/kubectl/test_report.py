@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobsetpy.aio import LoopClock
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.kubectl import report
 from jobsetpy.kubectl.bill import Restarts, bill, estimate
 from support.jobsets import replicated_job
@@ -60,6 +61,15 @@ def test_bill_adds_the_time_since_the_last_write_to_the_current_activity():
     assert hours == [24, 2, 1, 20]
     assert (found.training / 3600, found.goodput) == (19, 19 / 22)
     assert (found.nodes_lost, found.pods, found.bound) == (2, 4, False)
+
+
+def test_bill_counts_seats_without_a_pod_as_no_training():
+    """Half an hour so far, and a quarter of the two hours since the last write."""
+    sizes = {"pods": 3, "jobSizes": [{"job": "w-0", "seats": 1, "missing": 1}]}
+    found = bill(jobset(spent={"missingMillis": HOUR // 2}, inPlaceRestart=sizes), NOW)
+
+    assert (found.missing / 3600, found.training / 3600, found.goodput) == (1, 18, 18 / 22)
+    assert found.training + found.missing + found.starting + found.repeating == found.running
 
 
 def test_nodes_that_heartbeats_find_silent_are_lost_ones():
@@ -141,6 +151,19 @@ async def test_report_prints_uses_of_time_with_their_costs(day, capsys):
     assert lines[10] == "goodput: 86.36% of the time outside queues; nodes lost: 2"
     assert lines[11].startswith("estimate, all Jobs recreated instead: 2 × 60m = 120m instead")
     assert lines[12].startswith("Of the time of training, 120m cannot be divided")
+
+
+async def test_report_has_a_row_for_missing_pods(day, capsys):
+    """In the table, and in the picture."""
+    status = {"timeSpent": {"missingMillis": HOUR}}
+    day.world.patch(JobSet, "test-js", {"status": status}, subresource="status")
+    assert await day.run("report", "test-js") == 0
+    assert ["missing", "pods", "60m", "4.17%"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+
+    assert await day.run("report", "--svg", "-") == 0
+    assert "<title>missing pods: 60m, 4.17%</title>" in capsys.readouterr().out
 
 
 async def test_report_of_all_ends_with_their_sum(day, capsys):

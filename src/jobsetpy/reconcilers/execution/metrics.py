@@ -120,11 +120,12 @@ in_place_first_step = REGISTRY.histogram(
 _in_place_run_seconds = OwnedCounter(
     "jobset_in_place_run_seconds",
     "The time of runs that a restart in place has ended, and of that restart, by what it went "
-    "into: starting (until the first step), repeating (steps that a run before had done), training "
-    "(new steps), restarting (from the first sign of the failure until workers ran again); only of "
-    "workers that write their step (JOBSET_PROGRESS_FILE)",
+    "into: missing (the share of seats without a pod), and of the others starting (until the first "
+    "step), repeating (steps that a run before had done), training (new steps); restarting (from "
+    "the first sign of the failure until workers ran again); only of workers that write their step "
+    "(JOBSET_PROGRESS_FILE)",
     "use",
-    ("starting", "repeating", "training", "restarting"),
+    ("missing", "starting", "repeating", "training", "restarting"),
 )
 REGISTRY.register(_in_place_run_seconds)
 in_place_missing_pods = REGISTRY.gauge(

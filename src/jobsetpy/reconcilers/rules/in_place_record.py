@@ -21,6 +21,13 @@ def is_starting(jobset: JobSet) -> bool:
     return not jobset.status.synced_epoch or bool(renewal(jobset))
 
 
+def missing_share(jobset: JobSet) -> float:
+    """Return the share of the seats that have no pod; it changes with synced epochs only."""
+    record = jobset.status.in_place_restart or NO_RECORD
+    missing = sum(one.missing for one in record.job_sizes)
+    return missing / (record.pods + missing) if missing and not is_starting(jobset) else 0.0
+
+
 class Renewal(Enum):
     """Reason for new pods, or a new epoch, that is no failure and does not count as a restart."""
 

@@ -122,9 +122,10 @@ Action = CreateJob | DeleteJob | SuspendJob | ResumeJob | ResizeJob | CreateObje
 CREATIONS: Final = (CreateJob, CreateObject)
 
 
-Use = Literal["starting", "repeating", "training", "restarting"]
-"""Parts of a group's time: until a run's first step, in steps that an earlier run had done, in new
-ones, and from the first sign of its end until the next run."""
+Use = Literal["missing", "starting", "repeating", "training", "restarting"]
+"""Parts of a group's time: the share of seats without a pod; of the others, until a run's first
+step, in steps that an earlier run had done, and in new ones; and from the first sign of the run's
+end until the next run."""
 
 
 @attrs.frozen(kw_only=True)

@@ -92,6 +92,8 @@ def accounted(jobset: JobSet, change: StatusChange, now: datetime) -> TimeSpent 
     first = spent.first_start_millis
     if first is None and activity == RUNNING:
         first = sums[WAITING, ""]
+    ran = sums[RUNNING, ""] - spent.running_millis
+    missing = round(ran * in_place_record.missing_share(jobset))
     spent = evolve(
         spent,
         activity=activity,
@@ -99,6 +101,7 @@ def accounted(jobset: JobSet, change: StatusChange, now: datetime) -> TimeSpent 
         queued_millis=sums[QUEUED, ""],
         waiting_millis=sums[WAITING, ""],
         running_millis=sums[RUNNING, ""],
+        missing_millis=max(0, spent.missing_millis + missing),
         first_start_millis=first,
         restarts=tuple(
             RestartTime(kind=kind, cause=cause, count=count, millis=sums.get((kind, cause), 0))
@@ -175,10 +178,11 @@ def _is_start(record: RestartRecord) -> bool:
 def _with_run(spent: TimeSpent, run: Run) -> TimeSpent:
     """Add what workers reported on the run before."""
     left = spent.running_millis - spent.reported_millis
-    starting, repeating, training = (
-        round(run.spent.get(use, 0.0) * 1000) for use in ("starting", "repeating", "training")
+    missing, starting, repeating, training = (
+        round(run.spent.get(use, 0.0) * 1000)
+        for use in ("missing", "starting", "repeating", "training")
     )
-    reported = min(left, starting + repeating + training)
+    reported = min(left, missing + starting + repeating + training)
     starting = min(starting, reported)
     return evolve(
         spent,

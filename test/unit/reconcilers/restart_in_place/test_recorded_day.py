@@ -9,7 +9,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.kubectl.bill import Restarts, bill, estimate
-from jobsetpy.testing import VirtualClock
+from jobsetpy.testing import VirtualClock, make_pod
 from support.jobsets import replicated_job
 from support.restarts.epoch_plans import policy
 
@@ -98,6 +98,73 @@ class Day:
         for name in ("test-js-w-0", "test-js-w-1"):
             rig.finish(name)
         await rig.settle()
+
+    def seat(self, name, index, **notes):
+        """Create the pod of a seat; return its name."""
+        pod = make_pod(name).of(self.rig.world.list("jobs")[0], index).phase("Running")
+        pod.annotations({keys.IN_PLACE_SPARES_ANNOTATION: "0", **notes})
+        self.rig.world.create("pods", pod.build())
+        self.rig.world.set_status("pods", name, podIP=f"10.0.0.{index}")
+        return name
+
+    async def play_with_fewer(self):
+        """Play a day with a minimum, on which a pod is missing for ten hours."""
+        rig = self.rig
+        pod = {"annotations": {keys.MIN_PODS_ANNOTATION: "3", keys.IN_PLACE_SPARES_ANNOTATION: "0"}}
+        rig.create(
+            replicated_job("w", 1, parallelism=4, pod_metadata=pod),
+            failurePolicy=policy(max_restarts=10),
+            annotations={
+                keys.MIN_PODS_AFTER_ANNOTATION: "2",
+                keys.GROW_AFTER_ANNOTATION: "0",
+                keys.RESTART_BACKOFF_ANNOTATION: "0",
+            },
+        )
+        await rig.settle(0.01)
+        self.pods = [self.seat(f"pod-{index}", index) for index in range(4)]
+        self.count(4)
+        await self.at(0, 10)  # run 1
+        self.come(self.pods, 1)
+        await self.at(5, 10)  # a pod is deleted at step 1000
+        lost = self.pods.pop(1)
+        rig.world.delete("pods", lost)
+        self.count(3)
+        self.come(self.pods, 2, "0 5.000", "1000")
+        await self.at(10, 12)  # run 2 with three pods, from 5:12 on, has done 400 steps again
+        self.come(self.pods, 3, "600 60.000", "1400", "exit-code=137")
+        await self.at(15, 12)  # run 3 with three pods; the fourth has come back
+        ready = {keys.EPOCH_ANNOTATION: "4", keys.AGENT_STATE_ANNOTATION: "ready"}
+        self.seat("back", 1, **ready)
+        self.count(4)
+        await self.at(15, 15)  # run 4 with all
+        self.come(self.pods, 4, "1400 60.000", "2000")
+        await self.at(24, 0)
+        for name in rig.jobs():
+            rig.finish(name)
+        await rig.settle()
+
+
+async def test_hours_with_three_of_four_pods_are_three_quarters_of_training(rig):
+    """By hand: 23:45 of running, of which ten hours with three pods."""
+    day = Day(rig)
+    async with rig.manager():
+        await day.play_with_fewer()
+    found = bill(rig.jobset(), day.began + timedelta(hours=10))
+
+    assert found is not None
+    assert round(found.waiting) == 10 * MINUTE
+    assert [each._replace(seconds=round(each.seconds)) for each in found.restarts] == [
+        Restarts("InPlace", "PodDeleted", 1, 2 * MINUTE),
+        Restarts("InPlace", "WorkerFailed", 1, 0),
+        Restarts("InPlace", "GroupGrows", 1, 3 * MINUTE),
+    ]
+    assert round(found.running) == 23 * HOUR + 45 * MINUTE
+    assert round(found.missing) == round(10 * HOUR / 4)
+    # Runs 2 and 3 took an hour each to their first steps; in run 2, half of the steps were old.
+    assert round(found.starting) == round(5 * MINUTE + 2 * HOUR * 0.75)
+    assert round(found.repeating) == round(4 * HOUR * 0.75 / 2)
+    assert round(found.training) == 23 * 60 + 45 - 150 - 95 - 90
+    assert round(found.goodput, 3) == round(1090 / 1440, 3)
 
 
 async def test_report_of_a_recorded_day_equals_the_figures_computed_by_hand(rig):

@@ -169,3 +169,18 @@ def test_report_of_workers_takes_no_more_than_they_ran():
     known = life.spent
     assert known.starting_millis + known.repeating_millis <= known.reported_millis == 60_000
     assert known.repeated_steps == 7
+
+
+def test_time_with_fewer_pods_is_charged_to_the_seats_without_one():
+    """A quarter of a run with three of four pods, also if the next one has all; no restart's."""
+    sizes = [{"job": "w-0", "seats": 3, "missing": 1}]
+    life = Life(syncedEpoch=2, inPlaceRestart={"pods": 3, "jobSizes": sizes})
+    life.write(0)
+    spent = {"missing": 10.0, "starting": 3.0, "repeating": 0.0, "training": 27.0}
+    life.write(60, record=failure(40), over=True, run=Run(spent=spent))
+    life.write(100, complete=True)
+
+    assert life.sums() == (0, 0, 80, {IN_PLACE: (20, 1)})
+    known = life.spent
+    assert (known.missing_millis, known.starting_millis) == (20_000, 3_000)
+    assert known.reported_millis == 40_000

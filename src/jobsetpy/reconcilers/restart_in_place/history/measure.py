@@ -12,6 +12,7 @@ from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.history.restart import Restart, Times
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import Arrival, ObservedEpochs
 from jobsetpy.reconcilers.rules import history, time_spent
+from jobsetpy.reconcilers.rules.in_place_record import missing_share
 from jobsetpy.reconcilers.rules.plan import Run, Use
 from jobsetpy.reconcilers.rules.times import Now
 
@@ -186,10 +187,13 @@ def _run_before(
     again = -1 if highest is None else highest - step
     steps = progress[1] - step
     part = min(max(0, again), steps) / steps if steps > 0 else float(again >= 0)
+    missing = missing_share(jobset)
+    manned_s = stepping_s * (1 - missing)
     spent: dict[Use, float] = {
-        "starting": ran_s - stepping_s,
-        "repeating": stepping_s * part,
-        "training": stepping_s * (1 - part),
+        "missing": ran_s * missing,
+        "starting": (ran_s - stepping_s) * (1 - missing),
+        "repeating": manned_s * part,
+        "training": manned_s * (1 - part),
         "restarting": at - until,
     }
     return attrs.evolve(run, spent=spent)

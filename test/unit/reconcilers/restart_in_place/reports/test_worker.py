@@ -475,18 +475,22 @@ def test_lost_steps_of_a_restart_are_known_after_the_next_run():
         assert (run.lost_steps, run.first_step_s) == (None, None)
 
 
-def plan_after_run(*, first=None, progress=(0, -1), highest=None, ended="opened"):
+def plan_after_run(*, first=None, progress=(0, -1), highest=None, ended="opened", missing=0):
     """Return the plan that lifts the barrier 4 s after a run from 100 s to 160 s."""
     memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
     record = {} if highest is None else {"highestStep": highest}
+    if missing:
+        size = {"job": "test-js-w-0", "seats": 2 - missing, "missing": missing}
+        record |= {"pods": 4 - missing, "jobSizes": [size]}
     of = jobset(1, 0, inPlaceRestart=record)
     notes = Observations(newest_epoch_seen=EpochSeen(2, 160.0), first=first)
     if ended == "opened":
-        memory = plan(of, {1: 3, 2: 1}, notes=notes, memory=memory, seconds=160.5).memory
+        memory = plan(of, {1: 3 - missing, 2: 1}, notes=notes, memory=memory, seconds=160.5).memory
         of = jobset(1, 1, inPlaceRestart=record)
     elif ended == "another manager":
         memory = EpochState(uid=of.metadata.uid)
-    return plan(of, {2: 4}, notes=notes, memory=memory, progress=progress, seconds=164.0)
+    pods = {2: 4 - missing}
+    return plan(of, pods, notes=notes, memory=memory, progress=progress, seconds=164.0)
 
 
 def test_run_ends_with_the_decision_when_a_restart_is_requested():
@@ -507,7 +511,15 @@ def test_time_is_accounted_by_activity(ended):
     spent = plan_after_run(**RUN, highest=30, ended=ended).measured.run.spent
     again = 50 * 19 / 49
     assert spent == pytest.approx(
-        {"starting": 10, "repeating": again, "training": 50 - again, "restarting": 4}
+        {"missing": 0, "starting": 10, "repeating": again, "training": 50 - again, "restarting": 4}
+    )
+
+
+def test_share_of_missing_pods_is_no_time_of_training():
+    """A run with three of four pods."""
+    spent = plan_after_run(**RUN, missing=1).measured.run.spent
+    assert spent == pytest.approx(
+        {"missing": 15, "starting": 7.5, "repeating": 0, "training": 37.5, "restarting": 4}
     )
 
 
