@@ -166,6 +166,8 @@ SUSPENDED: Final = DesiredCondition(
     keys.POD_GROUPS_SUSPENDED_REASON,
     "jobset is suspended",
 )
+UNBOUND: Final = attrs.evolve(SUSPENDED, type=keys.COSCHEDULING_COMPLETED_CONDITION)
+"""Condition of a suspended JobSet: its pods have gone, and may wait again when it is resumed."""
 FINISHED: Final = DesiredCondition(
     keys.COSCHEDULING_IN_PROGRESS_CONDITION,
     False,

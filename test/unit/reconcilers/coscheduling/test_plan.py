@@ -290,6 +290,19 @@ def test_waiting_condition_is_cleared_when_the_jobset_ends_or_is_suspended(finis
     assert (plan.memory, plan.interim) == (None, None)
 
 
+def test_gangs_are_not_bound_while_the_jobset_is_suspended():
+    """Its pods are deleted; the condition is set again when those of the next start are bound."""
+    gangs = Gangs()
+    for name in ALL:
+        gangs.set_pod(name, node="n")
+    assert reported(gangs.plan()) == [BOUND]
+    gangs.cluster.object["spec"]["suspend"] = True
+    assert reported(gangs.plan(1)) == [keys.POD_GROUPS_SUSPENDED_REASON]
+    assert reported(gangs.plan(2)) == []
+    gangs.cluster.object["spec"]["suspend"] = False
+    assert reported(gangs.plan(3)) == [BOUND]
+
+
 def test_objects_are_created_one_kind_after_the_other():
     """The workload comes before the groups that name it, and pods are fixed last."""
     gangs = Gangs("Job", native=NativeObjects(BETA))
