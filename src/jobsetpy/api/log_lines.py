@@ -24,6 +24,8 @@ from jobsetpy.api.hang_sections import section_name
 
 MAX_LINE: Final = 4096
 """Number of bytes at the beginning of a line that patterns see."""
+MAX_SHOWN: Final = 512
+"""Number of characters of a line that findings have: those of all rules fit into one message."""
 MAX_PATTERN: Final = 1024
 MAX_RULES: Final = 16
 MAX_LINES: Final = 1_000_000
@@ -35,10 +37,13 @@ DONE: Final = "done"
 """Section after the last of the steps that a line announces: what follows is no step."""
 
 BUILT_IN: Final = {
-    "nemo": r"global_step[:=] *(\d+)",
+    # A bar prints large numbers as 1.2e+05: that is progress, without a step.
+    "nemo": r"global_step[:=] *(?:(\d+)(?:\.0*)?(?:[^\d.e]|$))?",
+    "automodel": r"step (\d+) \| epoch \d+ \| loss ",
     # A nested bar, that of an evaluation, ends with the code that moves the cursor up.
     "transformers": r"^ *\d+%\|[^|]*\| *(\d+)/(?P<of>\d+) \[[^\]]*\]$",
-    "lightning": r"^Epoch (?P<epoch>\d+): .*\| *(?P<step>\d+)/(?P<of>\d+) \[",
+    # Data without a length has no bar: "Epoch 0: 24it [00:05, ...]".
+    "lightning": r"^Epoch (?P<epoch>\d+): (?:.*\| *)?(?P<step>\d+)(?:/(?P<of>\d+)|it) \[",
     "megatron": r"iteration +(\d+)/ *(?P<of>\d+) \|",
     "maxtext": r"completed step: (\d+), ",
     "torchtitan": r"step: *(\d+) +loss: ",
@@ -359,8 +364,9 @@ class Matcher:
         if step == of and not into.section:
             into.section = DONE
         epoch = named.get("epoch") or ""
-        if of and epoch.isdigit() and len(epoch) <= 9:
-            step += int(epoch) * of
+        if "of" in named and epoch.isdigit() and len(epoch) <= 9:
+            # Steps are those of the epoch: of later ones, they are not known without its length.
+            step = step + int(epoch) * of if of or not int(epoch) else self._step
         self._step = into.step = min(step, MAX_STEP)
 
     def _judge(self, rule: LogRule, found: Sequence[re.Match[str]], into: Seen) -> None:
@@ -375,7 +381,7 @@ class Matcher:
                     continue
                 self._wrong[rule.name] = 0
             text = each.string if rule.number or not each.re.groups else each[1] or each.string
-            into.broken[rule.name] = text
+            into.broken[rule.name] = text[:MAX_SHOWN]
             return
 
 

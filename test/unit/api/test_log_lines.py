@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from jobsetpy.api.log_lines import (
     BUILT_IN,
     MAX_LINE,
+    MAX_RULES,
     LogRule,
     Matcher,
     Seen,
@@ -40,9 +42,15 @@ def seen_in(pattern: str, *lines: str) -> Seen:
         ("auto", BAR, "transformers", 25, ""),
         ("auto", "100%|██████████| 500/500 [03:20<00:00,  2.50it/s]", "transformers", 500, "done"),
         ("auto", "Epoch 2:  50%|█████     | 5/10 [00:00<00:00, 12.30it/s, v_num=0]", "lightning", 25, ""),
+        ("auto", "Epoch 0: 24it [00:05,  4.80it/s, v_num=0]", "lightning", 24, ""),
+        ("auto", "Epoch 1: 24it [00:05,  4.80it/s, v_num=0]", "lightning", -1, ""),
         ("auto", " [2026-01-01 10:00:00] iteration       10/     500 | consumed samples:", "megatron", 10, ""),
         ("auto", "Training epoch 0, iteration 9/99 | lr: 1e-4 | global_step: 9 | loss: 8", "nemo", 9, ""),
         ("auto", "Epoch 0: :   5%|▌| 24/500 [00:09<03:10, reduced_train_loss=7.1, global_step=24.0]", "nemo", 24, ""),
+        ("auto", "Epoch 0: :   5%|▌| 24/500 [00:09<03:10, lr=1e-9, global_step=24.00, loss=7.1]", "nemo", 24, ""),
+        ("auto", "Epoch 0: :  25%|▌| 123456/500000 [9:59<9:59, global_step=1.23e+5]", "nemo", -1, ""),
+        ("auto", "INFO | root | step 10 | epoch 0 | loss 2.7 | grad_norm 1.1", "automodel", 10, ""),
+        ("auto", "[Rampup Batch Size Phase], completed step: 3, seconds: 1.1", "maxtext", 3, ""),
         ("auto", "completed step: 7, seconds: 1.150, TFLOP/s/device: 470.000", "maxtext", 7, ""),
         ("auto", "[titan] INFO - \x1b[31mstep:  1  \x1b[32mloss:  8.2175  \x1b[33mmemory:", "torchtitan", 1, ""),
         (r"step[ =:]+(\d+)", "loss=0.3 step=12", "", 12, ""),
@@ -225,3 +233,13 @@ def test_bar_is_a_line_when_nothing_follows_it() -> None:
     assert (lines.feed(b"\r 1/9"), lines.is_bar, lines.bar()) == ([], True, [" 1/9"])
     assert (lines.is_bar, lines.feed(b"\r 2/9\nstep")) == (False, [" 1/9", " 2/9"])
     assert (lines.is_bar, lines.feed(b"=3\n")) == (False, ["step=3"])
+
+
+def test_findings_of_all_rules_fit_into_one_message_when_lines_are_binary() -> None:
+    """Control characters have six bytes each in JSON."""
+    rules = [LogRule(name=f"r{number}", line=".") for number in range(MAX_RULES)]
+    seen = Seen()
+    Matcher({}, rules).take([clean(b"\x01" * 10_000_000)], seen)
+
+    assert len(seen.broken) == MAX_RULES
+    assert len(msgspec.json.encode(seen)) < 1 << 18
