@@ -18,6 +18,7 @@ import sys
 import termios
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -84,7 +85,8 @@ class Stream:
         os.close(writer)
         self._read = self._written = 0
         self._run = 0
-        self._next: tuple[int, int] | None = None
+        self._runs: deque[tuple[int, int]] = deque()
+        """Offset of the beginning of each run that has not been read yet, and the run."""
         self._skip = 0
         self._moves = True
         self.broken: OSError | None = None
@@ -102,7 +104,7 @@ class Stream:
 
     def begin_run(self, run: int) -> None:
         """Assign what is written from now on to another run of the worker."""
-        self._next = self._end(), run
+        self._runs.append((self._end(), run))
 
     def _end(self) -> int:
         """Return the number of bytes that have been written into the pipe so far."""
@@ -168,14 +170,12 @@ class Stream:
         return count > 0
 
     def _offer(self, data: memoryview, start: int) -> bool:
-        if self._next is not None:
-            end, run = self._next
-            if end >= start + len(data):
-                return self._tap.offer(self._index, self._run, data)
+        while self._runs and self._runs[0][0] < start + len(data):
+            end, run = self._runs.popleft()
             if end > start:
                 self._tap.offer(self._index, self._run, data[: end - start])
-                data = data[end - start :]
-            self._run, self._next = run, None
+                data, start = data[end - start :], end
+            self._run = run
         return self._tap.offer(self._index, self._run, data)
 
     def _write(self, data: memoryview) -> None:
