@@ -76,11 +76,9 @@ def run(options: argparse.Namespace) -> int:
         return code
     for jobset, errors in found:
         print(f"jobset/{text(child(jobset, 'metadata'), 'name')}")  # noqa: T201
-        for line in output.table(Effective._fields, list(settings(jobset))):
-            print(line)  # noqa: T201
-        print()  # noqa: T201
-        for line in output.table(Outcome._fields, list(outcomes(jobset))):
-            print(line)  # noqa: T201
+        effective = output.table(Effective._fields, list(settings(jobset)), most=120)
+        failures = output.table(Outcome._fields, list(outcomes(jobset)), most=120)
+        print("\n".join((*effective, "", *failures)))  # noqa: T201
         for error in errors:
             print(f"error: {error}")  # noqa: T201
     return code

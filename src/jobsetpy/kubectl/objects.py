@@ -16,6 +16,7 @@ import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.kubectl.timeline import exit_text
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import (
     holds_job,
     holds_seat,
@@ -24,7 +25,7 @@ from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import (
     parse_epoch,
 )
 from jobsetpy.reconcilers.rules import restart_budget
-from jobsetpy.reconcilers.rules.json_tree import Json, child, items
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, text
 
 T = TypeVar("T")
 
@@ -284,8 +285,7 @@ def _spare_jobs(job: Json) -> int:
 
 
 def _parallelism(job: Json) -> int:
-    found: int = job.get("spec", {}).get("parallelism", 1)
-    return found
+    return int(job.get("spec", {}).get("parallelism", 1))
 
 
 def _works_for(job: Json, done: InPlaceRestart) -> str:
@@ -363,8 +363,11 @@ def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
     }
     if (epoch := _epoch(pod)) > 0:
         out["epoch"] = epoch
+    if status.get("phase") == "Failed":
+        out["failed"] = _failure(pod)
     if seat == PARKED:
-        out["spare"] = annotations_of(pod).get(keys.AGENT_STATE_ANNOTATION) or "starting"
+        state = annotations_of(pod).get(keys.AGENT_STATE_ANNOTATION) or "starting"
+        out["spare"] = "ended" if status.get("phase") in {"Failed", "Succeeded"} else state
     elif seat is not None:
         out["index"] = out["seat"] = seat
     if waiting := _waiting(pod):
@@ -383,19 +386,28 @@ def _why(pod: Json) -> str:
     return f"{where} ({waiting})" if waiting else where
 
 
+def _failure(pod: Json) -> str:
+    """Return why a pod has failed: its own reason, such as Evicted, or that of a container."""
+    ends = [end for _, end in container_states(pod, "terminated") if end.get("exitCode")]
+    # "Error" is the kubelet's reason for any exit code but 0.
+    reasons = [end["reason"] for end in ends if end.get("reason", "Error") != "Error"]
+    texts = [*reasons, *(exit_text(end["exitCode"]) for end in ends)]
+    return pod["status"].get("reason") or next(iter(texts), "no reason is reported")
+
+
 def _waiting(pod: Json) -> str:
     """Return the reason why a pod does not run: it has no node, or a container waits."""
     if unscheduled := conditions_of(pod, "False").get("PodScheduled"):
         return str(unscheduled.get("reason") or "")
-    reasons = (waiting.get("reason") for _, waiting in waiting_containers(pod))
+    reasons = (waiting.get("reason") for _, waiting in container_states(pod, "waiting"))
     return str(next(filter(None, reasons), ""))
 
 
-def waiting_containers(pod: Json) -> Iterator[tuple[str, Json]]:
-    """Return name and waiting state of each container, init containers first."""
+def container_states(pod: Json, state: str) -> Iterator[tuple[str, Json]]:
+    """Yield name and state of each container in a state such as waiting, init containers first."""
     for kind in ("initContainerStatuses", "containerStatuses"):
         for each in pod.get("status", {}).get(kind) or ():
-            yield each.get("name", ""), each.get("state", {}).get("waiting") or {}
+            yield each.get("name", ""), each.get("state", {}).get(state) or {}
 
 
 def _epoch(pod: Json) -> int:
@@ -403,8 +415,7 @@ def _epoch(pod: Json) -> int:
 
 
 def _node(pod: Json) -> str:
-    node: str = pod.get("spec", {}).get("nodeName") or ""
-    return node
+    return text(child(pod, "spec"), "nodeName")
 
 
 def _controller(each: Json) -> str:

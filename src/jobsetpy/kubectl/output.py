@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -72,43 +73,41 @@ def _hung(branches: Sequence[Branch], before: str) -> Iterator[str]:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
+    columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = (), most: int = 0
 ) -> Iterator[str]:
-    """The lines of a table; on a terminal that is too narrow, wide columns are folded.
+    """The lines of a table; where a terminal is too narrow, wide columns but the first are folded.
 
     Args:
         columns: their titles.
         rows: their cells.
         styles: of the rows.
+        most: width for files and programs; 0 for any.
     """
     cells = [[clean(cell) for cell in row] for row in rows]
     everything = [list(columns), *cells]
     widths = [max(len(row[at]) for row in everything) for at in range(len(columns))]
-    if sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - len(_GAP) * (len(columns) - 1)
-        while sum(widths) > room and max(widths) > _NARROWEST:
-            widths[widths.index(max(widths))] -= 1
+    if room := shutil.get_terminal_size().columns if sys.stdout.isatty() else most:
+        room -= len(_GAP) * (len(columns) - 1)
+        while sum(widths) > room and max(widths[1:]) > _NARROWEST:
+            widths[widths.index(max(widths[1:]), 1)] -= 1
     for row, style in zip(everything, ("bold", *styles, *[""] * len(cells)), strict=False):
-        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        folded = [
+            textwrap.wrap(cell, width or 1) or [""] for cell, width in zip(row, widths, strict=True)
+        ]
         for at in range(max(len(cell) for cell in folded)):
             parts = [cell[at] if at < len(cell) else "" for cell in folded]
             line = _GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
             yield paint(line.rstrip(), style)
 
 
-def _folded(text: str, width: int) -> list[str]:
-    return [text[at : at + width] for at in range(0, len(text), width)] or [""]
-
-
 def write(data: Any, form: str) -> None:
     """Print data as JSON or YAML."""
     if form == "json":
-        text = json.dumps(data, indent=2) + "\n"
+        print(json.dumps(data, indent=2))  # noqa: T201
     else:
         import yaml
 
-        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-    sys.stdout.write(text)
+        yaml.safe_dump(data, sys.stdout, sort_keys=False, allow_unicode=True)
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -12,8 +12,8 @@ from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.objects import (
     annotations_of,
     conditions_of,
+    container_states,
     owned,
-    waiting_containers,
 )
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items
@@ -246,7 +246,7 @@ def _why(pod: Json) -> str:
         return f"no node for it ({unscheduled.get('message') or unscheduled.get('reason')})"
     if "Ready" in conditions_of(pod, "Unknown") or status.get("reason") == "NodeLost":
         return f"its node {spec.get('nodeName')} has not been heard of"
-    for name, waiting in waiting_containers(pod):
+    for name, waiting in container_states(pod, "waiting"):
         reason = waiting.get("reason")
         if reason and reason not in {"PodInitializing", "ContainerCreating"}:
             text = waiting.get("message") or ""

@@ -231,8 +231,10 @@ def _pod(pod: dict[str, Any]) -> str:
         parts.append(paint(clean(pod["waiting"]), "yellow"))
     if "epoch" in pod:
         parts.append(f"epoch {pod['epoch']}")
+    if "failed" in pod:
+        parts.append(paint(f"({clean(pod['failed'])})", "red"))
     if "spare" in pod:
-        parts.append(f"spare, {clean(pod['spare'])}")
+        parts.append("no seat" if pod["spare"] == "ended" else f"spare, {clean(pod['spare'])}")
     elif "seat" in pod:
         parts.append(f"seat {pod['seat']}")
     if pod["restarts"]:

@@ -65,7 +65,7 @@ def cause_of(record: Record) -> str:
     cause = child(record, "cause")
     parts = [cause.get("reason"), cause.get("pod") or cause.get("job")]
     if "exitCode" in cause:
-        parts.append(f"exit {cause['exitCode']}{_signal(cause['exitCode'])}")
+        parts.append(exit_text(cause["exitCode"]))
     if cause.get("node"):
         parts.append(f"on {cause['node']}")
     text = " ".join(filter(None, parts))
@@ -84,15 +84,12 @@ def last_of(record: Record) -> str:
     return f"{pod} on {node}" if node else pod
 
 
-def _signal(code: int) -> str:
-    if not 128 < code < 160:
-        return ""
+def exit_text(code: int) -> str:
+    """Return an exit code, with the name of the signal that it stands for."""
     import signal
 
-    try:
-        return f" ({signal.Signals(code - 128).name})"
-    except ValueError:
-        return ""
+    names = (f" ({each.name})" for each in signal.Signals if each == code - 128)
+    return f"exit {code}{next(names, '')}"
 
 
 def total(record: Record) -> int | None:

@@ -53,8 +53,8 @@ def test_bad_namespaces_are_refused(capsys, command, flag):
     assert "RFC 1123 label" in error
 
 
-def test_election_by_flag(tmp_path):
-    """``--leader-elect`` overrides the file; outside a pod the context has the namespace."""
+def test_leader_elect_takes_the_namespace_of_the_context_outside_a_pod(tmp_path):
+    """The flag overrides the file; a context without a namespace, or none, is an error."""
     text = FILE.replace("true", "false")
     assert configured(tmp_path, text).leader_election is None
     assert configured(tmp_path, text, "--leader-elect").leader_election.namespace == "team"

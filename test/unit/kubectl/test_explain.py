@@ -79,6 +79,16 @@ def test_refused_manifest_is_explained_with_its_errors(manifest, capsys):
     assert "error: spec.replicatedJobs[0].template.spec.template" in capsys.readouterr().out
 
 
+def test_tables_are_no_wider_than_a_page_when_there_is_no_terminal(manifest, capsys):
+    """Names stay whole; long texts continue below, at the gaps between words."""
+    assert plugin.main(["explain", str(manifest)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert max(map(len, lines)) <= 120
+    assert sum("in-place-restart-standby-delay-seconds   30" in line for line in lines) == 1
+    assert any(line.split()[0] == "`restarts.recreationBackoff`" for line in lines if line.strip())
+
+
 def test_missing_file_is_an_error(tmp_path, capsys):
     """It is not taken for the name of a JobSet."""
     assert plugin.main(["explain", str(tmp_path / "no.yaml")]) == 1

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl import output, status, timeline
@@ -16,6 +17,11 @@ from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import describe
 from support.jobsets import jobset_json, replicated_job
 from support.patience import eventually
+
+
+def ended(code, reason="Error"):
+    """Return the status of a container that has ended."""
+    return {"name": "worker", "state": {"terminated": {"exitCode": code, "reason": reason}}}
 
 
 async def test_status_shows_the_barrier(training, capsys):
@@ -87,6 +93,36 @@ async def test_seats_and_spares_are_shown(training, capsys):
     assert "spares: 1 of 1 ready" in text
     assert "test-js-w-0-0 Running not ready epoch 3 spare, ready node-1" in text
     assert "seat 0" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        ({"phase": "Running"}, "test-js-w-0-1 Running not ready epoch 2 spare, starting node-2"),
+        (
+            {"phase": "Failed", "containerStatuses": [ended(137)]},
+            "test-js-w-0-1 Failed epoch 2 (exit 137 (SIGKILL)) no seat node-2",
+        ),
+        (
+            {"phase": "Failed", "containerStatuses": [ended(137, "OOMKilled")]},
+            "test-js-w-0-1 Failed epoch 2 (OOMKilled) no seat node-2",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "test-js-w-0-1 Failed epoch 2 (Evicted) no seat node-2",
+        ),
+        ({"phase": "Failed"}, "(no reason is reported) no seat node-2"),
+        ({"phase": "Succeeded"}, "test-js-w-0-1 Succeeded epoch 2 no seat node-2"),
+    ],
+)
+async def test_pod_that_has_ended_is_no_spare(training, capsys, status, shown):
+    """It says why it has failed, in place of the state that its agent wrote last."""
+    world, spares = training.world, {keys.IN_PLACE_SPARES_ANNOTATION: "1"}
+    world.patch("jobs", "test-js-w-0", {"metadata": {"annotations": spares}})
+    world.patch("pods", "test-js-w-0-1", {"status": status}, subresource="status")
+    await training.run("status", "test-js")
+
+    assert shown in capsys.readouterr().out
 
 
 def job_with_spare_jobs(index):
