@@ -629,20 +629,29 @@ WAYS = (
     *("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", "auto", "spare-1", "ring-1"),
     *("fewer", "fewer-ring", "torchrun-fewer"),
 )
-"""Columns of the README's table, as far as they were measured; a step that is kept has a row of its
+"""Ways in the README's tables, as far as they were measured; a step that is kept has a row of its
 own, and torchrun with one pod more is in the column of torchrun."""
 
 
 def markdown(found: Sequence[Result]) -> str:
-    """The table of the README: medians, with the most for standbys."""
-    measured = {each.mode for each in found if not isinstance(each, Memory)}
+    """The tables of the README: medians, with the most for standbys.
+
+    The first has all ways for the first failure. The second has those that other failures were
+    measured with: few enough columns for a window of 1,280 pixels.
+    """
+    known, order = outcomes(found), [key for key, _ in _in_order(found)]
+    if not order:
+        return ""
+    first, *others = order
+    usual = f"{NAMES[first[0]]}, {first[1]} pods"
+    lines = [f"| {usual}: {SAID[first[2]]} | all ranks step again after |", "|---|---|"]
+    lines += [_row(LABELS[way], [known[first][way]]) for way in WAYS if way in known[first]]
+    measured = {_mode(each) for key in others for each in known[key].values()}
+    measured |= {"torchrun"} if MORE in measured else set()
     columns = [mode for mode in WAYS if mode in measured]
     heads = " | ".join(LABELS[mode] for mode in columns)
-    known = outcomes(found)
-    order = [key for key, _ in _in_order(found)]
-    usual = f"{NAMES[order[0][0]]}, {order[0][1]} pods" if order else ""
-    lines = [f"| {usual} | {heads} |", "|---" * (len(columns) + 1) + "|"]
-    for framework, pods, failure in order:
+    lines += ["", f"| {usual} | {heads} |", "|---" * (len(columns) + 1) + "|"]
+    for framework, pods, failure in others:
         ways = known[framework, pods, failure]
         case = f"{NAMES[framework]}, {pods} pods"
         what = SAID[failure] if case == usual else f"{SAID[failure]}; {case}"
