@@ -30,9 +30,7 @@ SETTINGS = ROOT / "hack/docs/site"
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Start": (
         "docs/tutorial/first-jobset",
-        "docs/tutorial/coming-from",
-        "docs/how-to/install",
-        "docs/how-to/production",
+        "docs/how-to/kubectl",
     ),
     "Train": (
         "docs/how-to/restart-in-place",
@@ -52,10 +50,11 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/volumes",
         "docs/how-to/pod-network",
         "docs/how-to/kueue-and-trainer",
-        "docs/how-to/kubectl",
         "docs/how-to/report",
     ),
     "Operate": (
+        "docs/how-to/install",
+        "docs/how-to/production",
         "docs/how-to/onboard-a-team",
         "docs/how-to/multi-tenancy",
         "docs/how-to/platform-rules",
@@ -74,6 +73,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Write controllers": (
         "docs/tutorial/custom-controller",
+        "docs/tutorial/coming-from",
         *library.pages_of("docs/reference/runtime"),
         *library.pages_of("docs/reference/testing"),
     ),
