@@ -264,6 +264,20 @@ def test_failed_jobset_has_the_cause_and_no_barrier():
     )
 
 
+def test_suspended_jobset_has_no_barrier_and_no_spares():
+    """Its status is that of the time before: nothing waits until it is resumed."""
+    status = {
+        "state": "Suspended",
+        "syncedEpoch": 1,
+        "deprecatedEpoch": 1,
+        "inPlaceRestart": {"readySpares": 1},
+    }
+    of = jobset(status=status, failurePolicy=IN_PLACE, suspend=True)
+    found = describe(of, [job()], [pod(phase="Running")])
+
+    assert (found["barrier"], found.get("spares")) == ({"closed": False}, None)
+
+
 async def test_missing_service_account_is_named(training, capsys):
     """Without it, the Job controller creates no pods."""
     template = {"spec": {"serviceAccountName": "jobset-agent"}}
