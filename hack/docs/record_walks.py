@@ -26,7 +26,12 @@ AFTER: Final = ("alerts", "troubleshooting", "upgrade")
 WALKS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "user": (
         "Recording: a user's first five minutes",
-        "The commands of [your first JobSet](../docs/tutorial/first-jobset.md), and their output.",
+        (
+            "The commands of [your first JobSet](../docs/tutorial/first-jobset.md), and their "
+            "output. The ninth kills a worker; the twelfth shows that all four continue in their "
+            "pods. Before `make cluster` and `kubectl jobset create`, it took 17 commands from "
+            "pages of 10,900 words."
+        ),
         ("tutorial/first-jobset",),
     ),
     "operator": (

@@ -31,7 +31,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 IMAGE = {"repository": "jobsetpy-manager", "tag": "dev"}
 VALUES = {
     "image": {"registry": "localhost", **IMAGE},
-    "agent": {"image": {"repository": "jobsetpy-agent"}, "namespaces": [TEAM]},
+    "agent": {"image": {"repository": "jobsetpy-agent"}, "namespaces": [TEAM, "nowhere"]},
     "controller": {"replicas": 2, "resources": {"requests": {"cpu": "50m"}}},
 }
 LABELLED = (
@@ -84,7 +84,8 @@ def test_chart_runs_restarts_in_place_and_leaves_only_jobsets_when_it_is_removed
     where = ("--namespace", SPACE)
     # The CRD may exist already, from config/default.
     more = ("--force-conflicts", "--wait", f"--timeout={patience.scaled(LIMIT_S):.0f}s")
-    helm.ok("install", RELEASE, str(CHART), *where, *more, values=VALUES)
+    notes = helm.ok("install", RELEASE, str(CHART), *where, *more, values=VALUES)
+    assert "do not exist, and got no account for agents: nowhere." in notes
 
     secret = kube.get(f"/api/v1/namespaces/{SPACE}/secrets/gangs-jobset-webhook-server-cert")
     assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
