@@ -76,8 +76,8 @@ def run(options: argparse.Namespace) -> int:
         return code
     for jobset, errors in found:
         print(f"jobset/{text(child(jobset, 'metadata'), 'name')}")  # noqa: T201
-        effective = output.table(Effective._fields, list(settings(jobset)), most=120)
-        failures = output.table(Outcome._fields, list(outcomes(jobset)), most=120)
+        effective = output.table(Effective._fields, list(settings(jobset)), most=132)
+        failures = output.table(Outcome._fields, list(outcomes(jobset)), most=132)
         print("\n".join((*effective, "", *failures)))  # noqa: T201
         for error in errors:
             print(f"error: {error}")  # noqa: T201

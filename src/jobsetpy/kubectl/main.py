@@ -168,16 +168,13 @@ def _flags(to: argparse.ArgumentParser, *, without: str = "") -> None:
 def _run(options: argparse.Namespace) -> int:
     command = module(options.command)
     options.output = getattr(options, "output", "")
-    code: int
     if options.command in OFFLINE:
-        code = command.run(options)
-        return code
+        return int(command.run(options))
     from jobsetpy.kubectl import cluster
 
     target = target_options(options)
     long = any(getattr(options, name, False) for name in ("watch", "follow", "wait"))
-    code = cluster.run(target, os.environ, lambda found: command.run(found, options), long=long)
-    return code
+    return int(cluster.run(target, os.environ, lambda to: command.run(to, options), long=long))
 
 
 def target_options(options: argparse.Namespace) -> Options:

@@ -399,8 +399,8 @@ def _waiting(pod: Json) -> str:
     """Return the reason why a pod does not run: it has no node, or a container waits."""
     if unscheduled := conditions_of(pod, "False").get("PodScheduled"):
         return str(unscheduled.get("reason") or "")
-    reasons = (waiting.get("reason") for _, waiting in container_states(pod, "waiting"))
-    return str(next(filter(None, reasons), ""))
+    reasons = (text(waiting, "reason") for _, waiting in container_states(pod, "waiting"))
+    return next(filter(None, reasons), "")
 
 
 def container_states(pod: Json, state: str) -> Iterator[tuple[str, Json]]:

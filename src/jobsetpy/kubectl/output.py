@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 STYLES: Final = {
@@ -75,7 +76,7 @@ def _hung(branches: Sequence[Branch], before: str) -> Iterator[str]:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = (), most: int = 0
 ) -> Iterator[str]:
-    """The lines of a table; where a terminal is too narrow, wide columns but the first are folded.
+    """The lines of a table; where a terminal is too narrow, wide columns are folded.
 
     Args:
         columns: their titles.
@@ -83,19 +84,20 @@ def table(
         styles: of the rows.
         most: width for files and programs; 0 for any.
     """
-    cells = [[clean(cell) for cell in row] for row in rows]
-    everything = [list(columns), *cells]
-    widths = [max(len(row[at]) for row in everything) for at in range(len(columns))]
+    everything = [list(columns), *([clean(cell) for cell in row] for row in rows)]
+    by_column = list(zip(*everything, strict=True))
+    widths = [max(map(len, cells)) for cells in by_column]
     if room := shutil.get_terminal_size().columns if sys.stdout.isatty() else most:
         room -= len(_GAP) * (len(columns) - 1)
-        while sum(widths) > room and max(widths[1:]) > _NARROWEST:
-            widths[widths.index(max(widths[1:]), 1)] -= 1
-    for row, style in zip(everything, ("bold", *styles, *[""] * len(cells)), strict=False):
-        folded = [
-            textwrap.wrap(cell, width or 1) or [""] for cell, width in zip(row, widths, strict=True)
-        ]
-        for at in range(max(len(cell) for cell in folded)):
-            parts = [cell[at] if at < len(cell) else "" for cell in folded]
+        whole = [max(map(len, " ".join(cells).split()), default=0) for cells in by_column]
+        while sum(widths) > room and max(widths) > _NARROWEST:
+            # Words stay whole as long as gaps are left to fold at, and then those of the first.
+            order = [(widths[at] > whole[at], at > 0, widths[at], at) for at in range(len(widths))]
+            widths[max(order)[-1]] -= 1
+    for row, style in zip(everything, ("bold", *styles, *[""] * len(everything)), strict=False):
+        cut = zip(row, widths, strict=True)
+        folded = [textwrap.wrap(cell, width or 1, break_on_hyphens=False) for cell, width in cut]
+        for parts in zip_longest(*folded, fillvalue=""):
             line = _GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
             yield paint(line.rstrip(), style)
 

@@ -88,8 +88,7 @@ def exit_text(code: int) -> str:
     """Return an exit code, with the name of the signal that it stands for."""
     import signal
 
-    names = (f" ({each.name})" for each in signal.Signals if each == code - 128)
-    return f"exit {code}{next(names, '')}"
+    return f"exit {code}" + next((f" ({s.name})" for s in signal.Signals if s == code - 128), "")
 
 
 def total(record: Record) -> int | None:

@@ -84,7 +84,7 @@ def test_tables_are_no_wider_than_a_page_when_there_is_no_terminal(manifest, cap
     assert plugin.main(["explain", str(manifest)]) == 0
     lines = capsys.readouterr().out.splitlines()
 
-    assert max(map(len, lines)) <= 120
+    assert max(map(len, lines)) <= 132
     assert sum("in-place-restart-standby-delay-seconds   30" in line for line in lines) == 1
     assert any(line.split()[0] == "`restarts.recreationBackoff`" for line in lines if line.strip())
 
