@@ -80,13 +80,14 @@ def test_refused_manifest_is_explained_with_its_errors(manifest, capsys):
 
 
 def test_tables_are_no_wider_than_a_page_when_there_is_no_terminal(manifest, capsys):
-    """Names stay whole; long texts continue below, at the gaps between words."""
+    """Names and pages stay whole: long texts continue below, at the gaps between words."""
     assert plugin.main(["explain", str(manifest)]) == 0
     lines = capsys.readouterr().out.splitlines()
 
     assert max(map(len, lines)) <= 132
     assert sum("in-place-restart-standby-delay-seconds   30" in line for line in lines) == 1
-    assert any(line.split()[0] == "`restarts.recreationBackoff`" for line in lines if line.strip())
+    assert sum("`restarts.recreationBackoff`" in line for line in lines) == 1
+    assert sum("docs/how-to/restart-in-place.md" in line for line in lines) > 1
 
 
 def test_missing_file_is_an_error(tmp_path, capsys):
