@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Outcome, PodState, Stage
 from jobsetpy.observability.metrics import MetricRegistry
 
 REGISTRY: Final = MetricRegistry()
@@ -13,9 +14,6 @@ REGISTRY: Final = MetricRegistry()
 _FAST: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
-GROUP_STATES: Final = ("incomplete", "pending", "holding", "bound")
-POD_STATES: Final = ("pending", "unschedulable", "waiting", "binding", "bound")
-CAUSES: Final = ("yielded", "timeout", "preempted", "too_small")
 VERBS: Final = ("bind", "preempt")
 
 _groups = REGISTRY.gauge(
@@ -80,25 +78,26 @@ _preemptions = REGISTRY.counter(
 )
 
 for _metric, _values in (
-    (_groups, GROUP_STATES),
-    (_pods, POD_STATES),
-    (_rejections, CAUSES),
-    (_quick_rejects, ("backoff", "limit", "other")),
-    (_preemptions, ("allowed", "spared", "refused")),
+    (_groups, Stage),
+    (_pods, PodState),
+    (_rejections, Cause),
+    (_preemptions, Outcome),
 ):
     for _value in _values:
-        _metric.labels(_value)
+        _metric.labels(_value.value)
+for _reason in ("backoff", "limit", "other"):
+    _quick_rejects.labels(_reason)
 for _verb in VERBS:
     for _code in ("200", "503"):
         _requests.labels(_verb, _code)
 
 
-def counts(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
+def counts(groups: Mapping[Stage, int], pods: Mapping[PodState, int]) -> None:
     """Set the numbers of gangs and pods in each state."""
-    for state in GROUP_STATES:
-        _groups.labels(state).set(groups.get(state, 0))
-    for state in POD_STATES:
-        _pods.labels(state).set(pods.get(state, 0))
+    for stage in Stage:
+        _groups.labels(stage.value).set(groups.get(stage, 0))
+    for state in PodState:
+        _pods.labels(state.value).set(pods.get(state, 0))
 
 
 def bound(seconds: float, *, ok: bool) -> None:
@@ -108,9 +107,9 @@ def bound(seconds: float, *, ok: bool) -> None:
         _bind_failures.inc()
 
 
-def group_rejected(cause: str) -> None:
-    """Record the refusal of a gang's held binds; ``cause`` is one of ``CAUSES``."""
-    _rejections.labels(cause).inc()
+def group_rejected(cause: Cause) -> None:
+    """Record the refusal of a gang's held binds."""
+    _rejections.labels(cause.value).inc()
 
 
 def quick_reject(reason: Literal["backoff", "limit", "other"]) -> None:
@@ -123,6 +122,6 @@ def request(verb: str, code: int) -> None:
     _requests.labels(verb, str(code)).inc()
 
 
-def preemption(outcome: str) -> None:
+def preemption(outcome: Outcome) -> None:
     """Record an answer about preemption."""
-    _preemptions.labels(outcome).inc()
+    _preemptions.labels(outcome.value).inc()

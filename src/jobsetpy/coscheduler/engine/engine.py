@@ -31,7 +31,7 @@ from jobsetpy.coscheduler.engine.pods import (
 from jobsetpy.coscheduler.engine.report import Reporter
 from jobsetpy.coscheduler.engine.writes import BindRequest, bind
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Limits, Refuse
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Limits, Outcome, Refuse
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
@@ -251,7 +251,7 @@ class Engine:
         """
         await self.knows.wait()
         if not await self._knows(preemptor):
-            metrics.preemption("refused")
+            metrics.preemption(Outcome.REFUSED)
             return {}
         uid = "" if preemptor is None else preemptor.uid
         answer = self.gang_scheduler.preempt(victims, self._now(), preemptor=uid)

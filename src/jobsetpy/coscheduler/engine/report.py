@@ -90,7 +90,7 @@ class Reporter(Observer):
         """Handle ``Observer.rejected``."""
         course = self._courses[gang.key]
         course.refused += 1
-        metrics.group_rejected(cause.value)
+        metrics.group_rejected(cause)
         self._log.info(
             "group rejected",
             **_about(gang),

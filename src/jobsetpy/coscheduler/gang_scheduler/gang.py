@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import attrs
 
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState, Stage
 from jobsetpy.reconcilers.coscheduling import plugin
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey, QueueKey
 
@@ -56,7 +56,7 @@ class TrackedGang:
 
     Attributes:
         held: its held binds.
-        counted_as: stage in which the table counts it, "" for none.
+        counted_as: stage in which the table counts it, ``None`` for none.
     """
 
     def __init__(self, key: PodGroupKey) -> None:
@@ -66,7 +66,7 @@ class TrackedGang:
         self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
         self.kinds: Counter[Member] = Counter()
         self.held = Held()
-        self.counted_as = ""
+        self.counted_as: Stage | None = None
         self._blocked = 0
         self._since = float("inf")
         self._info: PodGroupInfo | None = None
@@ -159,13 +159,13 @@ class TrackedGang:
         return self.held.releasing or self.running >= self.info().min_available
 
     @property
-    def stage(self) -> str:
-        """Stage of the gang, for users: see ``Counts``."""
+    def stage(self) -> Stage:
+        """Stage of the gang, for users."""
         if self.complete:
-            return "bound"
+            return Stage.BOUND
         if self.waiting:
-            return "holding"
-        return "pending" if self.is_large else "incomplete"
+            return Stage.HOLDING
+        return Stage.PENDING if self.is_large else Stage.INCOMPLETE
 
 
 class Observer:

@@ -32,6 +32,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Cause,
     Counts,
     Limits,
+    Outcome,
     PodState,
     Preemption,
     Refuse,
@@ -156,7 +157,7 @@ class GangScheduler:
         pod = self._table.pods.get(preemptor)
         gang = None if pod is None or pod.gang.complete else pod.gang
         if gang is not None and not (gang.is_large and gang.held.preempts_from <= now):
-            return Preemption("refused", {}, self._schedule_and_flush(now))
+            return Preemption(Outcome.REFUSED, {}, self._schedule_and_flush(now))
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
         free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
@@ -164,9 +165,9 @@ class GangScheduler:
         if clean and not free:
             if gang is not None:
                 self._holding.preempts(gang)
-            return Preemption("allowed", clean, self._schedule_and_flush(now))
+            return Preemption(Outcome.ALLOWED, clean, self._schedule_and_flush(now))
         self._give_way([waiting[node] for node in sorted(free or nodes) if waiting[node]], now)
-        return Preemption("spared", {}, self._schedule_and_flush(now))
+        return Preemption(Outcome.SPARED, {}, self._schedule_and_flush(now))
 
     def _give_way(self, choices: Sequence[Sequence[str]], now: float) -> None:
         """Refuse the gangs of the fewest waiting pods whose capacity is enough."""

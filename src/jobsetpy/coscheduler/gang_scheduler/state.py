@@ -93,6 +93,19 @@ class Limits:
     held: int = 0
 
 
+class Stage(Enum):
+    """Stage of a gang."""
+
+    INCOMPLETE = "incomplete"
+    """It has fewer pods than it needs."""
+    PENDING = "pending"
+    HOLDING = "holding"
+    """Some of its pods have a node reserved."""
+    BOUND = "bound"
+
+    __hash__ = object.__hash__  # as of PodState
+
+
 class Cause(Enum):
     """Reason for refusing a gang's held binds."""
 
@@ -106,17 +119,26 @@ class Cause(Enum):
     """Pods were deleted while it waited."""
 
 
+class Outcome(Enum):
+    """Outcome of a request to delete pods."""
+
+    ALLOWED = "allowed"
+    SPARED = "spared"
+    """Waiting gangs give up their reservations in their place."""
+    REFUSED = "refused"
+
+
 @attrs.frozen
 class Preemption:
     """Answer to the scheduler's request to delete pods for another one.
 
     Args:
-        outcome: ``allowed``, ``spared`` (waiting gangs give up their reservations) or ``refused``.
+        outcome: outcome of the request.
         nodes: remaining nodes, each with all its victims.
         actions: actions to execute.
     """
 
-    outcome: str
+    outcome: Outcome
     nodes: dict[str, list[str]]
     actions: list[Action]
 
@@ -126,9 +148,9 @@ class Counts:
     """Numbers of gangs and pods.
 
     Args:
-        groups: number by stage: ``incomplete``, ``pending``, ``holding``, ``bound``.
-        pods: number by values of :class:`PodState`.
+        groups: number of gangs by their stage.
+        pods: number of pods by their state.
     """
 
-    groups: Mapping[str, int]
-    pods: Mapping[str, int]
+    groups: Mapping[Stage, int]
+    pods: Mapping[PodState, int]

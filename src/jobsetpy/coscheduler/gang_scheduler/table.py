@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
-from jobsetpy.coscheduler.gang_scheduler.state import Counts, PodState, SeenPod
+from jobsetpy.coscheduler.gang_scheduler.state import Counts, PodState, SeenPod, Stage
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 
@@ -20,7 +20,7 @@ class GangTable:
         self.gangs: dict[PodGroupKey, TrackedGang] = {}
         self.pods: dict[str, TrackedPod] = {}
         self.changed: dict[TrackedGang, None] = {}
-        self._stages: Counter[str] = Counter()
+        self._stages: Counter[Stage] = Counter()
         self._states: Counter[PodState] = Counter()
 
     # -- pods ---------------------------------------------------------------------------------
@@ -77,10 +77,10 @@ class GangTable:
     def reviewed(self, gang: TrackedGang) -> None:
         """Count a gang in its stage: everything that depends on it is up to date."""
         self.changed.pop(gang, None)
-        stage = gang.stage if gang.kinds else ""
+        stage = gang.stage if gang.kinds else None
         if gang.counted_as != stage:
             for name, change in ((gang.counted_as, -1), (stage, 1)):
-                if name:
+                if name is not None:
                     self._stages[name] += change
             gang.counted_as = stage
 
@@ -88,8 +88,7 @@ class GangTable:
 
     def counts(self) -> Counts:
         """Return the numbers of gangs and pods; O(1)."""
-        pods = {state.value: count for state, count in (+self._states).items()}
-        return Counts(+self._stages, pods)
+        return Counts(+self._stages, +self._states)
 
     def states(self) -> dict[str, PodState]:
         """Return the state of every pod, by UID."""

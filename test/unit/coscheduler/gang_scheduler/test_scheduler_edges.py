@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Bind, Cause, Limits, Preemption, Refuse
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    Bind,
+    Cause,
+    Limits,
+    Outcome,
+    Preemption,
+    Refuse,
+)
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from support.coscheduling.scheduler_kit import seen, short, shown
 
@@ -51,11 +58,11 @@ def test_a_gang_preempts_no_more_for_a_while_when_it_did_so_in_vain():
     now, pauses = 0.0, []
     for ticket in range(1, 10):
         scheduler.bind_asked(ticket, "a1", now)
-        assert scheduler.preempt({"n": ["x"]}, now, preemptor="a2").outcome == "allowed"
+        assert scheduler.preempt({"n": ["x"]}, now, preemptor="a2").outcome is Outcome.ALLOWED
         assert short(scheduler.tick(now + 10)) == [("Refuse", "a1")]
         now += 10
         until = scheduler.gang(A).held.preempts_from
-        assert scheduler.preempt({"n": ["x"]}, until - 1, preemptor="a2").outcome == "refused"
+        assert scheduler.preempt({"n": ["x"]}, until - 1, preemptor="a2").outcome is Outcome.REFUSED
         pauses.append(until - now)
         now = until
     assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
@@ -78,7 +85,7 @@ def test_pods_are_spared_when_their_binds_were_just_refused(scheduler):
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.bind_asked(2, "a2", 0.0)
     answer = scheduler.preempt({"n": ["a1"]}, 1.0)
-    assert (answer.outcome, answer.nodes) == ("spared", {})
+    assert (answer.outcome, answer.nodes) == (Outcome.SPARED, {})
     assert short(answer.actions) == [("Refuse", "a1"), ("Refuse", "a2")]
     assert scheduler.preempt({"n": ["a2"]}, 1.1) == Preemption("spared", {}, [])
 
