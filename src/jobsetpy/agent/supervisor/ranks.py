@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -178,6 +178,20 @@ def _jobs_of(hosts: str) -> list[tuple[str, int, int, int]]:
     return jobs
 
 
+class _Ranked(NamedTuple):
+    """Seat among those of all Jobs, which are in the order of their ranks.
+
+    Args:
+        job: name of its Job.
+        seat: number of the seat.
+        processes: number of processes of its pod, each of which has a rank.
+    """
+
+    job: str
+    seat: int
+    processes: int
+
+
 class SeatEnvirons:
     """Environment of the worker's processes, by the seat of their pod; and the file of all hosts.
 
@@ -215,32 +229,30 @@ class SeatEnvirons:
         """
         if not taken.job_sizes or not self._jobs:
             return self._of(seat, self.place.master_address(taken))
-        address = self._hosts(taken)[0].partition(" ")[0]
-        return self._of(seat, address, self._sized(seat, taken), self._job_indexes(taken))
+        seats = self._seats(taken)
+        address = next(self._hosts(seats, taken)).partition(" ")[0]
+        return self._of(seat, address, self._sized(seat, seats), self._job_indexes(seats))
 
-    def _sized(self, seat: Seat, taken: InPlaceRestart) -> dict[str, str]:
+    def _sized(self, seat: Seat, seats: Sequence[_Ranked]) -> dict[str, str]:
         """Return the supervisor's variables about ranks in an epoch with fewer seats.
 
         Ranks are then counted, as the numbers of seats differ between Jobs.
         """
-        seats = self._seats(taken)
-        job = self.place.job.rpartition("-")[0]
-        at = [one[:2] for one in seats].index((f"{job}-{seat.job}", seat.pod))
+        job = f"{self.place.job.rpartition('-')[0]}-{seat.job}"
+        at = [(one.job, one.seat) for one in seats].index((job, seat.pod))
         return {
-            "WORKER_WORLD_SIZE": str(sum(one[2] for one in seats)),
-            "WORKER_FIRST_RANK": str(sum(one[2] for one in seats[:at])),
+            "WORKER_WORLD_SIZE": str(sum(one.processes for one in seats)),
+            "WORKER_FIRST_RANK": str(sum(one.processes for one in seats[:at])),
             "WORKER_MASTER_RANK": "0",
             "WORKER_JOB_PODS": "1",
             "WORKER_JOB_INDEX": "0",
             "WORKER_POD_INDEX": "0",
         }
 
-    def _job_indexes(self, taken: InPlaceRestart) -> list[int]:
+    def _job_indexes(self, seats: Sequence[_Ranked]) -> list[int]:
         """Return the indexes of the Jobs of the own ReplicatedJob that have seats."""
         own = self.place.job.rpartition("-")[0]
-        names = (
-            job.rpartition("-") for job in dict.fromkeys(job for job, _, _ in self._seats(taken))
-        )
+        names = (job.rpartition("-") for job in {one.job for one in seats})
         return sorted(int(index) for name, _, index in names if name == own)
 
     def write_hosts(self, taken: InPlaceRestart) -> None:
@@ -251,30 +263,30 @@ class SeatEnvirons:
         """
         if self._jobs and taken != self._written:
             half = f"{self._hosts_file}.half"
-            write_new(half, "".join(f"{line}\n" for line in self._hosts(taken)))
+            hosts = self._hosts(self._seats(taken), taken)
+            write_new(half, "".join(f"{line}\n" for line in hosts))
             os.replace(half, self._hosts_file)  # noqa: PTH105
             self._written = taken
 
-    def _seats(self, taken: InPlaceRestart) -> list[tuple[str, int, int]]:
-        """Return Job, index and number of processes of each seat, in the order of the ranks."""
+    def _seats(self, taken: InPlaceRestart) -> list[_Ranked]:
+        """Return all seats in the order of the ranks."""
         jobset = self._environ.get("JOBSET_NAME", "")
         seats = [
-            (job, seat, processes)
+            _Ranked(job, seat, processes)
             for name, jobs, pods, processes in self._jobs
             for job in (f"{jobset}-{name}-{index}" for index in range(jobs))
             for seat in range(taken.size(job, pods))
         ]
         first = (self.place.master_job, self.place.master_seat)
-        begin = next((at for at, one in enumerate(seats) if one[:2] == first), 0)
+        begin = next((at for at, one in enumerate(seats) if (one.job, one.seat) == first), 0)
         return [*seats[begin:], *seats[:begin]]
 
-    def _hosts(self, taken: InPlaceRestart) -> list[str]:
-        """Return address and number of processes of each seat's pod, in the order of the ranks."""
+    def _hosts(self, seats: Sequence[_Ranked], taken: InPlaceRestart) -> Iterator[str]:
+        """Yield address and number of processes of each seat's pod, in the order of the ranks."""
         address_of = self.place.addresses(taken)
-        return [
-            f"{address_of(job, seat) or f'{job}-{seat}.{self.place.domain}'} slots={processes}"
-            for job, seat, processes in self._seats(taken)
-        ]
+        for job, seat, processes in seats:
+            address = address_of(job, seat) or f"{job}-{seat}.{self.place.domain}"
+            yield f"{address} slots={processes}"
 
     @property
     def parked(self) -> list[Mapping[bytes, bytes]]:

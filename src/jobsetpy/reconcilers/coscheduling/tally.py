@@ -63,23 +63,20 @@ class GangCounts:
 
 def gang_state(pod: ChildPod) -> tuple[str, ...]:
     """Return the gang of a pod, and the gang with its state; nothing if it does not count."""
-    gang = _gang_of(pod)
-    if gang is None:
-        return ()
-    why = _BOUND if pod.spec.node_name else pod.status.waiting
-    return f"{gang}", f"{gang}{why}"
+    state = _state_of(pod)
+    return () if state is None else (f"{state[0]}", f"{state[0]}{state[1]}")
 
 
 def changed_gangs(old: ChildPod | None, new: ChildPod | None) -> set[GangKey]:
     """Return the gangs whose counters are affected by a change of a pod."""
-    pods = [pod for pod in (old, new) if pod is not None]
-    if len(pods) == 2 and gang_state(pods[0]) == gang_state(pods[1]):
-        return set()
-    return {gang for pod in pods if (gang := _gang_of(pod)) is not None}
+    before, after = (None if pod is None else _state_of(pod) for pod in (old, new))
+    return set() if before == after else {state[0] for state in (before, after) if state}
 
 
-def _gang_of(pod: ChildPod) -> GangKey | None:
+def _state_of(pod: ChildPod) -> tuple[GangKey, str] | None:
+    """Return the gang of a pod and its state in it; ``None`` if it does not count."""
     meta = pod.metadata
     if not meta.labels.pod_group or not pod.live:
         return None
-    return GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
+    gang = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
+    return gang, _BOUND if pod.spec.node_name else pod.status.waiting
