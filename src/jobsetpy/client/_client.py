@@ -130,7 +130,7 @@ class Client:
         answer = await self._send("get", resource, Safety.READ, request)
         return model.decode(answer.body)
 
-    async def list_page(  # noqa: PLR0913 - the query parameters of a list
+    async def list_page(
         self,
         cls: type[T],
         namespace: str = "",
@@ -140,7 +140,6 @@ class Client:
         limit: int = 0,
         continue_token: str = "",
         resource_version: str = "",
-        resource_version_match: str = "",
         timeout_s: float | None = None,
     ) -> Page[T]:
         """Read one page of a list, of all namespaces if ``namespace`` is "".
@@ -158,7 +157,6 @@ class Client:
             ("limit", str(limit) if limit else ""),
             ("continue", continue_token),
             ("resourceVersion", resource_version),
-            ("resourceVersionMatch", resource_version_match),
         )
         request = HttpRequest(
             method="GET",

@@ -23,7 +23,6 @@ JSON, MERGE = "application/json", "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions"}
 SELECTORS = {"label_selector": "a=b", "field_selector": "x", "limit": 5, "continue_token": "t"}
-LISTED = {"resource_version": "0", "resource_version_match": "NotOlderThan"}
 REMOVAL = [{"op": "remove", "path": "/x"}]
 CREATOR = {"owner": "me", "force": False, "subresource": "status"}
 KNOWN = {"propagation": "Foreground", "uid": "u", "resource_version": "3"}
@@ -34,8 +33,8 @@ REQUESTS = [
      "GET", "/apis/batch/v1/jobs", {}, None, None),
     (lambda c: c.list_page(Job, "n", **SELECTORS),
      "GET", JOBS, {"labelSelector": "a=b", "fieldSelector": "x", "limit": "5", "continue": "t"}, None, None),
-    (lambda c: c.list_page(Job, **LISTED),
-     "GET", "/apis/batch/v1/jobs", {"resourceVersion": "0", "resourceVersionMatch": "NotOlderThan"}, None, None),
+    (lambda c: c.list_page(Job, resource_version="0"),
+     "GET", "/apis/batch/v1/jobs", {"resourceVersion": "0"}, None, None),
     (lambda c: c.create(Job, "n", {"x": 1}),
      "POST", JOBS, {}, {**KIND, "x": 1}, JSON),
     (lambda c: c.replace(Job, "n", "a", {"x": 1}),
