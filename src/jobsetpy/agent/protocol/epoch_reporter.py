@@ -138,7 +138,9 @@ class EpochReporter:
             self.stored = 0
             self._wake.set()
 
-    def tell(self, about: Mapping[str, str | None], then: Callable[[], None] | None = None) -> None:
+    def annotate(
+        self, about: Mapping[str, str | None], then: Callable[[], None] | None = None
+    ) -> None:
         """Request that annotations are stored with the current epoch, once there is one.
 
         Args:

@@ -130,7 +130,7 @@ class Agent:
         loop, epoch = asyncio.get_running_loop(), self._follower.barrier.epoch
         about = {keys.UNPROBED_ANNOTATION: f"{epoch} {loop.time():.0f}"}
         loop.call_later(REPORT_S, self._end_closed, code)
-        self._follower.reporter.tell(about, then=partial(self._end_closed, code))
+        self._follower.reporter.annotate(about, then=partial(self._end_closed, code))
 
     def _end_closed(self, code: int) -> None:
         if not self._opened:  # else the barrier has lifted meanwhile, and the worker may run

@@ -71,7 +71,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
             end: ends the pod; it may be called twice.
         """
         value = None if text is None else text[:MAX_CAUSE_TEXT].rstrip()
-        self.reporter.tell({name: value}, end)
+        self.reporter.annotate({name: value}, end)
         asyncio.get_running_loop().call_later(LAST_REPORT_S, end)
 
 

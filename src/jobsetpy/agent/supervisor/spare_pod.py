@@ -87,7 +87,7 @@ class SparePod(Part):
             state = PREPARED if state == READY else None
         if state != self._told:
             self._told = state
-            self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: state})
+            self._services.reporter.annotate({keys.AGENT_STATE_ANNOTATION: state})
 
     def worker_started(self) -> None:
         """Report that nothing can be prepared, if that is so."""
@@ -123,7 +123,7 @@ class SparePod(Part):
         stops = self._services.worker.phase in {Phase.STOPPING, Phase.ENDING}
         if stops and self._services.processes.running:
             text = f"{SAVING}{ceil(seconds)}"
-            self._services.reporter.tell({keys.AGENT_STATE_ANNOTATION: text})
+            self._services.reporter.annotate({keys.AGENT_STATE_ANNOTATION: text})
 
     def _forget_saving(self) -> None:
         if self._saves is not None:

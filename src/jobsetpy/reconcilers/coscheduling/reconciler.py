@@ -179,7 +179,7 @@ class CoschedulingReconciler(CacheReader):
         if observed.jobset is None:
             self._status.forget(key)
             return
-        self._status.tell(observed.jobset, plan.notices)
+        self._status.record_events(observed.jobset, plan.notices)
         try:
             for stage in plan.stages:
                 await self._carry_out(observed.jobset, stage)

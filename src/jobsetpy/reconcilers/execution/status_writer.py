@@ -151,7 +151,7 @@ class StatusWriter:
                 )
         if self._definition is not None and _dropped(stored.status, change.status):
             await self._definition.check()  # the CRD was replaced by an older one
-        self.tell(stored, change.events, series=_occasion(stored))
+        self.record_events(stored, change.events, series=_occasion(stored))
         _count(jobset, change, self._clock.monotonic() - begun)
         return stored
 
@@ -170,7 +170,9 @@ class StatusWriter:
             self._ahead[key] = (newer, self._jobsets.get(key) or cached)
         return self.latest(key)
 
-    def tell(self, jobset: JobSet, events: Iterable[EmitEvent], *, series: str = "") -> None:
+    def record_events(
+        self, jobset: JobSet, events: Iterable[EmitEvent], *, series: str = ""
+    ) -> None:
         """Record events about a JobSet; those of another ``series`` are no repeats of these."""
         namespace = jobset.metadata.namespace
         for event in events:

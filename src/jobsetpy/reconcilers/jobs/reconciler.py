@@ -187,7 +187,7 @@ class JobsReconciler:
             return
         if plan.confirm and not await self._is_still(jobset, before):
             return
-        self._status.tell(jobset, plan.notices)
+        self._status.record_events(jobset, plan.notices)
         failures = await self._writer.carry_out(jobset, plan.actions)
         change = plan.partial_status if failures else plan.status
         if change is not None:

@@ -196,7 +196,7 @@ def _wait(
         step = waiting.plan_backoff(observed, decision.backoff_s, part, now)
         run = run.waiting_for_backoff(now.monotonic)
     elif is_waiting(jobset.status, pods.epochs):
-        step = waiting.plan_gathering(observed, part, now, decision.call_s)
+        step = waiting.plan_gathering(observed, part, now, decision.holder_wait_s)
         run = run.waiting_for_backoff(None)
     elif waiting.has_missing_pods(jobset, pods):
         step = waiting.plan_missing(observed, part, now, out_of_restarts=missing is not None)

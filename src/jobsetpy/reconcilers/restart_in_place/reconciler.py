@@ -170,7 +170,7 @@ class RestartInPlaceReconciler(CacheReader):
             done = self._clock.monotonic()
             _count(plan.measured, OWNERS.of(jobset.metadata))
             plan = plan.stored(done)
-        self._status.tell(jobset, plan.notices)
+        self._status.record_events(jobset, plan.notices)
         if plan.judged:
             self.ledger.forget_notes(group, observed.notes)
         self._keep(key, plan.memory)

@@ -65,7 +65,7 @@ class StatusDraft:
         """Add an event besides those of conditions, recorded once the draft is stored."""
         self._events.append(EmitEvent(type_, reason, message, job))
 
-    def tell(self, *events: EmitEvent) -> None:
+    def add_events(self, *events: EmitEvent) -> None:
         """Add events, recorded once the draft is stored."""
         self._events += events
 

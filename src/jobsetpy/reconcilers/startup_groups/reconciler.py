@@ -117,7 +117,7 @@ class StartupGroupsReconciler(CacheReader):
         if jobset is None:
             self._status.forget(key)
         else:
-            self._status.tell(jobset, plan.notices)
+            self._status.record_events(jobset, plan.notices)
             if plan.signal is not None:
                 await self._write(jobset, plan.signal)
                 self._memory.keep(key, plan.signal.memory)

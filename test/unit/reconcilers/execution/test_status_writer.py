@@ -214,7 +214,9 @@ async def test_events_of_two_restarts_are_not_merged(bench):
     for _ in range(2):
         jobset = bench.writer.latest(KEY)
         await bench.writer.store(jobset, bench.counted(jobset))
-    bench.writer.tell(bench.writer.latest(KEY), [EmitEvent("Normal", "Again", "once more")])
+    bench.writer.record_events(
+        bench.writer.latest(KEY), [EmitEvent("Normal", "Again", "once more")]
+    )
 
     first, second, unwritten = bench.recorder.series
     assert first != second

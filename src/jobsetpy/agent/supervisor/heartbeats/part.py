@@ -31,7 +31,7 @@ class Heartbeats(Part):
             jobset_uid=services.settings.jobset_uid,
             log=services.log,
             motion=self._motion,
-            on_report=lambda: services.reporter.tell(self.annotations()),
+            on_report=lambda: services.reporter.annotate(self.annotations()),
         )
         self._fence = SelfFence(
             services.client,

@@ -229,7 +229,7 @@ class Output(Part):
         for name in seen.slow:
             self._say(f"a pattern takes too long and is no longer used: {name}")
             text = f"{name}: its pattern takes too long, and is no longer used"
-            self._services.reporter.tell({keys.LOG_REPORT_ANNOTATION: text})
+            self._services.reporter.annotate({keys.LOG_REPORT_ANNOTATION: text})
             self._forget(name)
         if seen.run == self._run and self._is_watched:
             self._take(seen)
@@ -285,7 +285,7 @@ class Output(Part):
         text = f"{rule.name}: {why}"[:MAX_CAUSE_TEXT].rstrip()
         match rule.then:
             case "report":
-                self._services.reporter.tell({keys.LOG_REPORT_ANNOTATION: text})
+                self._services.reporter.annotate({keys.LOG_REPORT_ANNOTATION: text})
                 for each in self._late:
                     if each.rule is rule:
                         each.start()

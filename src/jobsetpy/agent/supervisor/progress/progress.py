@@ -154,7 +154,7 @@ class Steps:
         self.touched = True
         self.section = section
         if 0 <= step < self.step:
-            self.tell("backwards", "has gone backwards", step=step, highest=self.step)
+            self.log_once("backwards", "has gone backwards", step=step, highest=self.step)
         self.step = max(self.step, step)
 
     def take(self, data: bytes) -> None:
@@ -170,15 +170,15 @@ class Steps:
         elif len(words) > 1:
             text = data
         if len(data) >= _LONGEST or not text.isdigit():
-            self.tell("garbage", "is no step", text=repr(data[:24]))
+            self.log_once("garbage", "is no step", text=repr(data[:24]))
         elif len(text.lstrip(b"0")) > 19 or int(text) > MAX_STEP:
-            self.tell("huge", "is too large for a step", text=repr(data[:24]))
+            self.log_once("huge", "is too large for a step", text=repr(data[:24]))
         elif int(text) < self.step:
-            self.tell("backwards", "has gone backwards", step=int(text), highest=self.step)
+            self.log_once("backwards", "has gone backwards", step=int(text), highest=self.step)
         else:
             self.step = int(text)
 
-    def tell(self, kind: str, what: str, **fields: object) -> None:
+    def log_once(self, kind: str, what: str, **fields: object) -> None:
         """Log a line about the file, or the output, once for each kind."""
         if kind not in self._reported:
             self._reported.add(kind)
@@ -415,7 +415,7 @@ class Progress:
             data = _read(self.path)
         except OSError as error:
             self._seen = None
-            self.steps.tell(
+            self.steps.log_once(
                 "gone", "cannot be read: no hang is noticed until it can", error=str(error)
             )
             return False

@@ -1,8 +1,8 @@
 """Decision on restarts in place and on lifting the barrier (KEP-467).
 
 It needs only a histogram of epochs, never the pods themselves. ``barrier`` has the rule of the
-epochs, ``budget`` that of ``maxRestarts``, ``limits`` the other reasons to give up, ``seating`` the
-use of spares.
+epochs, ``budget`` that of ``maxRestarts``, ``other_limits`` the other reasons to give up,
+``seating`` the use of spares, ``resizing`` that of groups that continue with fewer pods.
 """
 
 from __future__ import annotations
@@ -112,11 +112,11 @@ class Wait:
 
     Args:
         backoff_s: seconds that workers have to wait although all pods have arrived, or 0.
-        call_s: seconds until spares take over the seats of missing pods, or 0.
+        holder_wait_s: seconds until spares take over the seats of missing pods, or 0.
     """
 
     backoff_s: float = 0.0
-    call_s: float = 0.0
+    holder_wait_s: float = 0.0
 
 
 Write: TypeAlias = Sync | Deprecate | Fail | Record
@@ -249,7 +249,7 @@ class _Case:
         if barrier.has_shrunk(jobset, self.pods):
             return Record(record=evolve(record, pods=self.expected))
         if not seating.spares_changed(jobset, self.pods):
-            return Wait(call_s=0.0 if self.seats is None else self.seats.wait_s)
+            return Wait(holder_wait_s=0.0 if self.seats is None else self.seats.wait_s)
         return Record(record=evolve(record, ready_spares=self.pods.spares.ready))
 
     def deprecate(self, deprecated: int) -> Deprecate:

@@ -1,10 +1,11 @@
-"""Groups that continue with fewer pods, and restart to their full size (``seats`` assigns both).
+"""Groups that continue with fewer pods, and restart to their full size.
 
-A group becomes smaller in the write that lifts its barrier, and in no other. It grows by a restart
-that does not count: as soon as a ready pod waits for each seat that it does without, it has had its
-size for long enough, and the standby processes of its own pods are prepared. The time is doubled
-with each growth in quick succession, whether the pods stayed or not, so that a pod that comes and
-goes does not keep the others from working.
+A group becomes smaller in the write that lifts its barrier, and in no other
+(``spares.assign_job`` chooses the seats that are left). It grows by a restart that does not count:
+as soon as a ready pod waits for each seat that it does without, it has had its size for long
+enough, and the standby processes of its own pods are prepared. The time is doubled with each growth
+in quick succession, whether the pods stayed or not, so that a pod that comes and goes does not keep
+the others from working.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Use of spares by the decision (``seats`` assigns them)."""
+"""Use of spares by the decision (``spares.assign_jobs`` assigns their seats)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
-    CALLS,
+    HOLDER_WAITS,
     WITHOUT_SPARES,
     Seating,
     SeatingRequest,
@@ -48,7 +48,7 @@ def plan_seats(
         next_epoch(jobset.status, pods.epochs),
         waited_s,
         is_starting(jobset),
-        WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
+        WITHOUT_SPARES if starts_without_spares(jobset) else HOLDER_WAITS,
         silent,
         fewer_after_s=read(keys.MIN_PODS_AFTER_ANNOTATION, jobset.metadata.annotations, default=30),
     )

@@ -116,18 +116,18 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         return job[0] if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
-        sign = kind_of(old, new)
-        key = None if sign is None else self.group_of_pod(old)
-        if sign is None or key is None or self._is_parked(old):
+        kind = kind_of(old, new)
+        key = None if kind is None else self.group_of_pod(old)
+        if kind is None or key is None or self._is_parked(old):
             return None
         attempt, epoch = self._attempts[key], epoch_of(old)
         if epoch <= attempt.deprecated:
             return None  # it has ended, regardless of its pods
-        if sign is FailureKind.CONTAINER_FAILED and not attempt.mark.shows_run(
+        if kind is FailureKind.CONTAINER_FAILED and not attempt.mark.shows_run(
             epoch, version_number(old.metadata.resource_version), now
         ):
             return None
-        attempt.note_failure(Failure(sign, epoch, old, new, now))
+        attempt.note_failure(Failure(kind, epoch, old, new, now))
         return key
 
     def job_changed(self, old: Job | None, new: Job | None, now: float = 0.0) -> AttemptKey | None:

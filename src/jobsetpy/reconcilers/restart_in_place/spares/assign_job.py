@@ -19,7 +19,7 @@ from jobsetpy.api.jobset import JobSize, TakenJob, TakenSeat
 
 
 @attrs.frozen
-class Calls:
+class HolderWaits:
     """Times in seconds for which a missing holder is waited for although its seat could be filled.
 
     Args:
@@ -37,8 +37,8 @@ class Calls:
     growth_s: float = 10.0
 
 
-CALLS: Final = Calls()
-WITHOUT_SPARES: Final = Calls(start_s=5.0)
+HOLDER_WAITS: Final = HolderWaits()
+WITHOUT_SPARES: Final = HolderWaits(start_s=5.0)
 """For a JobSet that starts without spares: pods that are late are expected."""
 
 
@@ -199,7 +199,7 @@ class SeatingRequest:
         epoch: epoch that pods have to reach.
         waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
         starting: True if the pods are new, and no seat has been lost.
-        calls: times for which missing holders are waited for.
+        waits: times for which missing holders are waited for.
         silent: UIDs of pods whose heartbeats agents on other nodes do not receive.
         doubtful: names of nodes with a pod that has not come for an unknown reason. They may be
             dead, with spares that still look ready.
@@ -210,7 +210,7 @@ class SeatingRequest:
     epoch: int
     waited_s: float
     starting: bool
-    calls: Calls = CALLS
+    waits: HolderWaits = HOLDER_WAITS
     silent: Collection[str] = ()
     doubtful: Collection[str] = ()
     fewer_after_s: float = 0.0
@@ -262,14 +262,14 @@ def with_fewer(
     """
     fewer = _with_seats(job, seats, taken, request)
     lost = _present_holders(job, _entries(job, taken, request), request)[1]
-    wait_s = max(call_s(pod, request) for pod in lost.values())
+    wait_s = max(holder_wait_s(pod, request) for pod in lost.values())
     size = job.seats - job.missing
     # Pods that were missing before have been waited for then.
     if request.starting or smaller:
         wait_s = max(wait_s, request.fewer_after_s)
     elif any(pod is not None and seat < size for seat, pod in lost.items()):
         # Without this one the group would restart for nothing, and be as small as before.
-        wait_s = max(wait_s, request.fewer_after_s, request.calls.growth_s)
+        wait_s = max(wait_s, request.fewer_after_s, request.waits.growth_s)
     return attrs.evolve(fewer, wait_s=max(0.0, wait_s - request.waited_s))
 
 
@@ -290,7 +290,7 @@ def _with_seats(
         holders[seat] = chosen = _take_best(free, seat, request)
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
-        wait_s = max(wait_s, call_s(pod, request) - request.waited_s)
+        wait_s = max(wait_s, holder_wait_s(pod, request) - request.waited_s)
     others = [_entry(job.name, seat, pod) for seat, pod in holders.items() if pod.index != seat]
     return Seating(
         taken=tuple(sorted([*done, *others], key=lambda one: one.seat)),
@@ -384,18 +384,18 @@ def _take_best(free: list[SeatPod], seat: int, request: SeatingRequest) -> SeatP
     return chosen
 
 
-def call_s(pod: SeatPod | None, request: SeatingRequest) -> float:
+def holder_wait_s(pod: SeatPod | None, request: SeatingRequest) -> float:
     """Return how long a holder is waited for, in seconds; 0 for one that is gone or unfit."""
-    calls = request.calls
+    waits = request.waits
     if pod is not None and pod.is_unfit:
         return 0.0
     if request.starting:
-        return calls.start_s
+        return waits.start_s
     if pod is None:
         return 0.0
     if pod.uid in request.silent:
-        return calls.last_s  # cut off, its own agent kills the worker by then (``self_fence``)
+        return waits.last_s  # cut off, its own agent kills the worker by then (``self_fence``)
     if pod.state.startswith(SAVING):
         seconds = pod.state.removeprefix(SAVING)
-        return float(seconds) + calls.saving_s if seconds.isdecimal() else calls.last_s
-    return calls.leaving_s if pod.leaving else calls.last_s
+        return float(seconds) + waits.saving_s if seconds.isdecimal() else waits.last_s
+    return waits.leaving_s if pod.leaving else waits.last_s

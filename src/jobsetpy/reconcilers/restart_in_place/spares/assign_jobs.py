@@ -27,17 +27,16 @@ same version of the status that lifts their barrier, so each seat has exactly on
 epoch. All agents receive them, so they are kept short: see :data:`MAX_ENTRIES`.
 
 A holder that is missing although parked pods could take over is waited for: until its last call is
-over, see :class:`job_seats.Calls`. Nothing here depends on earlier calls: a manager that takes over
-decides the same, from the stored lists and the pods.
+over, see :class:`assign_job.HolderWaits`. Nothing here depends on earlier plans: a manager that
+takes over decides the same, from the stored lists and the pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
-from itertools import chain
 from operator import xor
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -49,12 +48,9 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     Seating,
     SeatingRequest,
     assign_job,
-    call_s,
+    holder_wait_s,
     with_fewer,
 )
-
-_COUNTS: Final = ("filled", "unfilled", "ready")
-_LISTS: Final = ("taken", "swaps", "taken_jobs", "job_swaps", "sizes")
 
 MAX_ENTRIES: Final = 64
 """Number of entries above which pods and Jobs get back the seats of their own indexes.
@@ -127,15 +123,19 @@ def _assign(
 
 
 def _sum(parts: Iterable[Seating]) -> Seating:
+    """Return the assignment of several groups of Jobs, or of several Jobs of one."""
     known = list(parts)
-    summed: dict[str, Any] = {
-        **{name: sum(getattr(part, name) for part in known) for name in _COUNTS},
-        **{name: tuple(chain(*(getattr(part, name) for part in known))) for name in _LISTS},
-    }
     return Seating(
+        taken=tuple(one for part in known for one in part.taken),
+        swaps=tuple(one for part in known for one in part.swaps),
+        filled=sum(part.filled for part in known),
+        unfilled=sum(part.unfilled for part in known),
         wait_s=max((part.wait_s for part in known), default=0.0),
+        ready=sum(part.ready for part in known),
         digest=reduce(xor, (part.digest for part in known), 0),
-        **summed,
+        taken_jobs=tuple(one for part in known for one in part.taken_jobs),
+        job_swaps=tuple(one for part in known for one in part.job_swaps),
+        sizes=tuple(one for part in known for one in part.sizes),
     )
 
 
@@ -187,7 +187,7 @@ class _Group:
             new, found = min(self._spare_jobs.items(), key=lambda one: self._preference(name, *one))
             del self._spare_jobs[new]
             swap = JobSwap(name, new, old, found.filled)
-            wait_s = max(0.0, self._call_s(holder) - self.request.waited_s)
+            wait_s = max(0.0, self._job_wait_s(holder) - self.request.waited_s)
             seating = attrs.evolve(found, swaps=(), job_swaps=(swap,), wait_s=wait_s)
         entries = () if new == name else (TakenJob(job=name, holder=new),)
         return attrs.evolve(seating, taken_jobs=entries)
@@ -211,11 +211,11 @@ class _Group:
         doubtful = any(pod.node in self.request.doubtful for pod in self._by_name[spare].pods)
         return doubtful, seating.ready < seating.filled, spare != name, spare
 
-    def _call_s(self, holder: SeatedJob | None) -> float:
+    def _job_wait_s(self, holder: SeatedJob | None) -> float:
         """Return how long a Job is waited for: its spares may come, its workers may save."""
         missing = () if holder is None else holder.pods
-        times = (call_s(pod, self.request) for pod in missing if not self.request.has(pod))
-        return max([call_s(None, self.request), *times])
+        times = (holder_wait_s(pod, self.request) for pod in missing if not self.request.has(pod))
+        return max([holder_wait_s(None, self.request), *times])
 
 
 def _names(jobs: Sequence[SeatedJob]) -> list[str]:

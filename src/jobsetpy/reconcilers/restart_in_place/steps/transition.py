@@ -74,7 +74,7 @@ def status_of(
     # would join an attempt that is over.
     if reports_attempts(jobset.status, observed.pods):
         draft.status = with_attempts(draft.status)
-    draft.tell(*decision.events)
+    draft.add_events(*decision.events)
     return attrs.evolve(draft.change(), run=measured.run)
 
 

@@ -84,10 +84,12 @@ class Step:
     status: StatusChange | None = None
 
 
-def plan_gathering(observed: ObservedEpochs, waiting: Waiting, now: Now, call_s: float) -> Step:
+def plan_gathering(
+    observed: ObservedEpochs, waiting: Waiting, now: Now, holder_wait_s: float
+) -> Step:
     """Plan for a closed barrier without a decision: check for how long it has been closed.
 
-    ``call_s`` is the time until spares take over for missing pods, 0 if none can.
+    ``holder_wait_s`` is the time until spares take over for missing pods, 0 if none can.
     """
     jobset, pods, at = observed.jobset, observed.pods, now.monotonic
     expected = live_pods(jobset, pods)
@@ -103,7 +105,7 @@ def plan_gathering(observed: ObservedEpochs, waiting: Waiting, now: Now, call_s:
     if at >= waiting.look_at:
         waiting, change = _report_pods(observed, waiting, epoch, now)
     wait_s = waiting.look_at - at
-    wait_s = min(wait_s, call_s) if call_s else wait_s
+    wait_s = min(wait_s, holder_wait_s) if holder_wait_s else wait_s
     return Step(waiting, Result.requeue_after(wait_s), change)
 
 
@@ -148,7 +150,7 @@ def _set_stalled(
     # The condition's text changes with each pod that comes; events would be as many.
     if waiting.stall_reported != epoch:
         waiting = attrs.evolve(waiting, stall_reported=epoch)
-        draft.tell(EmitEvent(cond.WARNING, kind, message))
+        draft.add_events(EmitEvent(cond.WARNING, kind, message))
     return waiting, draft.change()
 
 

@@ -19,7 +19,7 @@ from jobsetpy.agent.supervisor.heartbeats.self_fence import (
 )
 from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.errors import TransportError
-from jobsetpy.reconcilers.restart_in_place.spares.assign_job import CALLS
+from jobsetpy.reconcilers.restart_in_place.spares.assign_job import HOLDER_WAITS
 
 pytestmark = pytest.mark.looptime
 
@@ -32,8 +32,8 @@ def test_worker_is_dead_before_its_seat_has_another_holder(interval: float) -> N
     silent_s = 4 * interval
     killed = interval + fence_after(silent_s=silent_s, interval_s=interval) + CHECK_S
 
-    assert CALLS.last_s == LAST_CALL_S
-    assert killed < silent_s + CALLS.last_s
+    assert HOLDER_WAITS.last_s == LAST_CALL_S
+    assert killed < silent_s + HOLDER_WAITS.last_s
     assert fence_after(silent_s=silent_s, interval_s=interval) > 2 * interval
 
 

@@ -178,7 +178,7 @@ def test_slow_holder_is_waited_for_when_its_group_grows(after_s, wait_s):
 
 
 @pytest.mark.parametrize(
-    ("missing", "call_s"),
+    ("missing", "wait_s"),
     [
         (pod(1, epoch=1), 1.0),
         (pod(1, epoch=1, leaving=True), 0.5),
@@ -188,13 +188,13 @@ def test_slow_holder_is_waited_for_when_its_group_grows(after_s, wait_s):
     ],
     ids=["late", "leaving", "leaving at the epoch", "saving", "an unusable state"],
 )
-def test_missing_holder_is_awaited_until_its_last_call(missing, call_s):
+def test_missing_holder_is_awaited_until_its_last_call(missing, wait_s):
     """Longer if its worker saves its work."""
     pods = pod(0), missing, pod(2, state=READY)
 
-    early = assigned(*pods, waited_s=call_s - 0.25)
+    early = assigned(*pods, waited_s=wait_s - 0.25)
     assert (early.wait_s, early.complete) == (0.25, False)
-    assert holders(assigned(*pods, waited_s=call_s)) == {1: "2a"}
+    assert holders(assigned(*pods, waited_s=wait_s)) == {1: "2a"}
 
 
 def test_missing_pods_are_awaited_longer_at_the_first_start():
@@ -382,7 +382,7 @@ def test_job_uses_its_own_spares_first():
 
 
 @pytest.mark.parametrize(
-    ("other", "call_s"),
+    ("other", "wait_s"),
     [
         (pod(1, epoch=1), 1.0),
         (pod(1, epoch=1, leaving=True), 0.5),
@@ -390,12 +390,12 @@ def test_job_uses_its_own_spares_first():
     ],
     ids=["late", "leaving", "saving"],
 )
-def test_surviving_pods_of_a_job_are_awaited_before_it_gives_up_its_seats(other, call_s):
+def test_surviving_pods_of_a_job_are_awaited_before_it_gives_up_its_seats(other, wait_s):
     """Index 0 is gone, and the other worker may still save its work."""
     jobs = job(0, pod(0), pod(1)), job(1, other), job(2, *FULL)
 
-    assert not seated(*jobs, waited_s=call_s - 0.25).complete
-    assert held(seated(*jobs, waited_s=call_s)) == {("1", "2")}
+    assert not seated(*jobs, waited_s=wait_s - 0.25).complete
+    assert held(seated(*jobs, waited_s=wait_s)) == {("1", "2")}
 
 
 def test_job_is_no_spare_when_it_is_incomplete():
