@@ -19,6 +19,8 @@ JOBSET_CONTROLLER_NAME: Final = "jobset.sigs.k8s.io/jobset-controller"
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """On a JobSet: Kueue suspends it until it is admitted."""
+KUEUE_MIN_PARALLELISM_ANNOTATION: Final = "kueue.x-k8s.io/job-min-parallelism"
+"""Minimum of pods with which Kueue admits a Job; the others are not created."""
 
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 COMPLETION_INDEX_LABEL: Final = COMPLETION_INDEX_ANNOTATION

@@ -103,11 +103,7 @@ def _path(options: Options, environ: Mapping[str, str]) -> str | None:
         raise CommandError(f"error: stat {options.kubeconfig}: no such file or directory")
     home = Path(environ.get("HOME") or "~").expanduser()
     path = options.kubeconfig or environ.get("KUBECONFIG") or str(home / ".kube" / "config")
-    return path if any(map(_is_file, path.split(":"))) else None
-
-
-def _is_file(path: str) -> bool:
-    return bool(path) and Path(path).is_file()
+    return path if any(each and Path(each).is_file() for each in path.split(":")) else None
 
 
 def _without_file(options: Options, environ: Mapping[str, str]) -> Target:

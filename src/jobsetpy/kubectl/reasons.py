@@ -19,7 +19,6 @@ from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_del
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
 MAX_NAMED: Final = 3
-_HANG_LIMIT: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
 
 _RUNS: Final = "runs"
 
@@ -256,7 +255,7 @@ def _why(pod: Json) -> str:
 
 def _last_restart(jobset: Json, now: datetime) -> list[str]:
     """Return a sentence on the cause of the last restart, if there was one."""
-    history = _history(jobset)
+    history = items(child(jobset, "status"), "restartHistory")
     if not history:
         return []
     began = output.ago(history[-1].get("beganAt"), now)
@@ -273,7 +272,8 @@ def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[s
     ran = (status.get("syncedEpoch") or 0) > 1
     templates = [child(job, "spec", "template") for job in jobs]
     asked = any(
-        child(each, "metadata", "annotations").get(_HANG_LIMIT) for each in (jobset, *templates)
+        child(each, "metadata", "annotations").get(keys.IN_PLACE_HANG_ANNOTATION)
+        for each in (jobset, *templates)
     )
     reported = "highestStep" in child(status, "inPlaceRestart") or any(
         annotations_of(pod).get(keys.PROGRESS_ANNOTATION) for pod in pods
@@ -364,10 +364,6 @@ def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
             f"{keys.HEARTBEAT_PORT}, is blocked, by a NetworkPolicy perhaps."
         )
     return sentences
-
-
-def _history(jobset: Json) -> Sequence[Json]:
-    return jobset.get("status", {}).get("restartHistory") or ()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -60,8 +60,8 @@ def make_parts(
         seats = ranks.SeatEnvirons(ranks.load_place(environ), common, environ, hosts_file)
         spare = spare_pod.SparePod(services, seats)
         environs = seats.parked
-    is_parked = _never if spare is None else spare.is_parked
-    on_change = _nothing if spare is None else spare.report_standby
+    is_parked = (lambda: False) if spare is None else spare.is_parked
+    on_change = (lambda: None) if spare is None else spare.report_standby
     starter = Starter(services.processes, environs)
     parts: list[Part] = []
     if standby is not None:
@@ -88,7 +88,7 @@ def _features(
     parts: list[Part] = []
     given = services.environ
     if pace.is_first(services.settings.pod_name):
-        parts.append(pace.Pace(services.progress, services.log, services.reporter.tell))
+        parts.append(pace.Pace(services.progress, services.log, services.reporter.annotate))
     if given.get("PROGRESS_PATTERN") or given.get("LOG_RULES"):
         from jobsetpy.agent.supervisor.output import part as output
 
@@ -111,14 +111,6 @@ def _features(
                 "no heartbeats: the pod was added to the group later, and its ring has a fixed size"
             )
     return parts
-
-
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    pass
 
 
 def launched(

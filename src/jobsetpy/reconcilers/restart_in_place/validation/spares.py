@@ -46,7 +46,7 @@ _LEAST_JOBS = keys.MIN_REPLICAS_ANNOTATION
 _MINIMA = (_LEAST, _LEAST_JOBS)
 _NAMES = (_NAME, _JOBS, *_MINIMA)
 _OF_LEAST = (keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
-_PARTIAL = "kueue.x-k8s.io/job-min-parallelism"
+_PARTIAL = keys.KUEUE_MIN_PARALLELISM_ANNOTATION
 _COUNTS = ("NNODES", "PET_NNODES", "NUM_NODES", "NUM_PROCESSES", "JAX_NUM_PROCESSES")
 """Variables in which programs expect the number of pods or ranks."""
 _COUNT_OPTION = re.compile(
