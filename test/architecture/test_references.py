@@ -3,7 +3,7 @@
 import importlib.util
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +19,9 @@ BASES = (ROOT, *(ROOT / each for each in ("src/jobsetpy", "test", "test/support"
 """Folders from which a path may be written, in addition to that of the file."""
 PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|md|yaml|json|sh|toml))`")
 MODULE = re.compile(r"`((?:jobsetpy|hack|bench|support)(?:\.\w+)+)\b")
+ROOM = re.compile(r"`[.~]?([a-z]\w*(?:\.\w+)+)\b")
+"""Dotted name that may begin with the name of a room, without the packages around it."""
+WITH_ROOMS = [ROOT / "src/jobsetpy" / each for each in ("agent", "coscheduler", "reconcilers")]
 TEST = re.compile(r"`(test_\w+)`")
 COMMAND = re.compile(r"`(?:kubectl jobset|jobsetpy kubectl) ([a-z]\w*)")
 MADE = "manifests/"
@@ -57,6 +60,34 @@ def is_module(name: str) -> bool:
     return False
 
 
+@cache
+def rooms() -> Mapping[str, Sequence[Path]]:
+    """Return the folders of packages that have rooms, by their names."""
+    found: dict[str, list[Path]] = {}
+    for package in WITH_ROOMS:
+        for path in (package, *package.rglob("*/")):
+            found.setdefault(path.name, []).append(path)
+    return found
+
+
+def is_in_room(name: str) -> bool:
+    """Return True if a dotted name is a module of a room, or a name in it, or begins with none."""
+    room, *parts = name.split(".")
+    if room not in rooms():
+        return True
+    for folder in rooms()[room]:
+        left = list(parts)
+        while left and (folder / left[0]).is_dir():
+            folder = folder / left.pop(0)
+        module = folder.joinpath(*left[:1])
+        if not left or (
+            (source := module.with_suffix(".py")).exists()
+            and re.search(rf"\b{'.'.join(left[1:2])}\b", source.read_text())
+        ):
+            return True
+    return False
+
+
 def stale(path: Path, text: str) -> Iterator[str]:
     """Yield the references of a text that do not exist."""
     for name in set(PATH.findall(text)):
@@ -64,6 +95,8 @@ def stale(path: Path, text: str) -> Iterator[str]:
         if not name.startswith(MADE) and not any((base / name).exists() for base in places):
             yield name
     yield from (name for name in set(MODULE.findall(text)) if not is_module(name))
+    if any(path.is_relative_to(package) for package in WITH_ROOMS):
+        yield from (name for name in set(ROOM.findall(text)) if not is_in_room(name))
     yield from (f"kubectl jobset {name}" for name in set(COMMAND.findall(text)) - COMMANDS.keys())
     if path.suffix == ".md" and path.is_relative_to(ROOT / "test"):
         yield from (name for name in set(TEST.findall(text)) if name not in known_tests())

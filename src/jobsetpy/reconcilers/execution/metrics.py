@@ -324,7 +324,7 @@ def in_place_restart_began(cause: str = "pod_restarted", exit_code: int | None =
     """Count the beginning of a restart in place; also in ``jobset_restarts_total``.
 
     Args:
-        cause: first detected cause, a value of ``restart_in_place.cause.FailureKind``.
+        cause: first detected cause, a value of ``restart_in_place.failures.cause.FailureKind``.
         exit_code: exit code of the failed container, ``None`` if unknown.
     """
     # Kubelets report 0 to 255; any other value in a status shares one series.

@@ -629,7 +629,7 @@ class _JobsPlanner:
         """Record a suspension that ended before it was written to the status.
 
         The status write for a JobSet that is resumed meanwhile is rejected; the time of the last
-        resumption is read from this condition (``restart_in_place.budget``).
+        resumption is read from this condition (``rules.in_place_record``).
         """
         all_stopped = all(job.spec.suspend is True for job in self.buckets.active)
         waits = any(item.depends_on for item in self.spec.replicated_jobs)

@@ -35,7 +35,7 @@ LEAVING_S: Final = 10.0
 
 Its agent may still reach the API server when its kubelet does not. It starts no worker unless it
 has recently confirmed that its pod exists and is not being deleted (``FRESH_S`` of
-``agent.epoch_reporter``, which is less).
+``agent.protocol.epoch_reporter``, which is less).
 """
 
 MAX_NAMED: Final = 10

@@ -6,7 +6,7 @@ replaces every exit code with 137. A manager that sees it in between can restart
 immediately, and knows the cause.
 
 Only a change from one state of a pod to the next counts, never a state by itself: a status may be
-left over from the previous run. ``detection`` decides which changes are causes of a restart.
+left over from the previous run. ``detection.early`` decides which changes are causes of a restart.
 """
 
 from __future__ import annotations

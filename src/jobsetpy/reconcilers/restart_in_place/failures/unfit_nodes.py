@@ -1,7 +1,7 @@
 """Nodes that a JobSet's pods should avoid (restart in place).
 
 A pod may say by its exit code that its node is *unfit*. Successors of failed pods
-(:mod:`successors`) prefer other nodes.
+(``replacing.successors``) prefer other nodes.
 """
 
 from __future__ import annotations

@@ -132,17 +132,16 @@ class Counts:
 
     def count(self, pod: CountedFields, number: int) -> None:
         """Count one more pod, or one less."""
-        text, progress, is_attempt, restarts, leaving, _, uid, _, _ = pod
-        epoch = parse_report(text, is_attempt)
+        epoch = parse_report(pod.report, pod.is_attempt)
         if epoch > 0:
             add_to(self.epochs, epoch, number)
-            self.leaving += number * leaving
-            self.attempts += number * is_attempt
-            self.digest ^= uid_digest(uid)  # the same in and out
+            self.leaving += number * pod.leaving
+            self.attempts += number * pod.is_attempt
+            self.digest ^= uid_digest(pod.uid)  # the same in and out
             if number > 0:
-                self.reach(epoch, parse_progress(progress))
-        if restarts:
-            add_to(self.restarts, restarts, number)
+                self.reach(epoch, parse_progress(pod.progress))
+        if pod.restarts:
+            add_to(self.restarts, pod.restarts, number)
 
     def move(self, before: int, after: int, progress: str | None) -> None:
         """Count a pod at another epoch, and the progress that it reports there."""

@@ -1,18 +1,18 @@
 """Pods that the manager creates in place of pods that have failed (restart in place).
 
 The Job controller waits before it replaces a failed pod: 10 s after the first failure of the Job,
-up to 10 minutes after the seventh (``pod_backoff``). The other workers wait with it, although the
-restarts of the group have a budget and a back-off of their own. So the manager creates the
-*successor* of such a pod, as the Job controller would, as soon as the pod has ended. The Job counts
-the failure as ever; it finds the successor and creates none.
+up to 10 minutes after the seventh (``job_controller.replacement_delay``). The other workers wait
+with it, although the restarts of the group have a budget and a back-off of their own. So the
+manager creates the *successor* of such a pod, as the Job controller would, as soon as the pod has
+ended. The Job counts the failure as ever; it finds the successor and creates none.
 
 The Job controller stays in charge of everything else. It replaces the pods of a Job that counts no
 failure immediately, and the manager leaves them to it. A pod whose end the Job does not count, such
-as a deleted one (``leaving``), has a successor here only while the Job waits because of an earlier
-failure: immediately if that was observed to be recent, else if the Job controller creates no pod
-for ``PATIENCE_S``. Pods that keep ending before they have run are left to the Job controller's
-back-off after ``MAX_EARLY`` successors; of those that never reported, only pods on an unfit node
-(``unfit_nodes``) have one.
+as a deleted one (``uncounted``), has a successor here only while the Job waits because of an
+earlier failure: immediately if that was observed to be recent, else if the Job controller creates
+no pod for ``PATIENCE_S``. Pods that keep ending before they have run are left to the Job
+controller's back-off after ``MAX_EARLY`` successors; of those that never reported, only pods on an
+unfit node (``unfit_nodes``) have one.
 
 Safety: a name is derived from the predecessor's UID and the synced epoch, so another manager, or
 another try, creates the same pod, while the successor of a pod that has run never has its name: an

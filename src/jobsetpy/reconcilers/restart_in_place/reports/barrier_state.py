@@ -1,7 +1,7 @@
 """State of the barrier, derived from the epochs of pods alone.
 
-It is separate from the rest of the rule (``decision``) because commands that show a JobSet need
-only this and should not load all of the feature's classes.
+It is separate from the rest of the rule (``epochs.barrier``) because commands that show a JobSet
+need only this and should not load all of the feature's classes.
 """
 
 from __future__ import annotations
