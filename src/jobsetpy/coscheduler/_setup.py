@@ -151,7 +151,7 @@ class ExtenderEndpoint(ServerRunnable):
         """Return the server; see ``ServerRunnable``."""
         settings = self._settings
         if settings.plain_http:
-            get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
+            get_logger("coscheduler").warning("plain HTTP: any client that connects can bind pods")
         return listening(
             self._coscheduler.leading,
             address,

@@ -45,7 +45,7 @@ _rejections = REGISTRY.counter(
 )
 _quick_rejects = REGISTRY.counter(
     "jobset_coscheduler_quick_rejects_total",
-    "Binds refused at once: backoff (the group was refused a moment ago), limit (too many are "
+    "Binds refused immediately: backoff (the group was refused a moment ago), limit (too many are "
     "held), other (such as a pod that is not known under its name)",
     "reason",
 )

@@ -140,7 +140,7 @@ def typed(cls: type[T], data: Json) -> T:
 def owned(objects: Iterable[Json], uids: set[str]) -> list[Json]:
     """Return the objects whose controller has one of the UIDs, sorted by name.
 
-    Labels are not enough: anybody can set them.
+    Labels are not enough: any client can set them.
     """
     out = [
         each

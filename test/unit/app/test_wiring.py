@@ -38,8 +38,8 @@ async def test_gates_decide_which_controllers_run():
     world = World()
     _, everything = made(world, None)
     _, less = made(world, OFF)
-    assert {"jobset", "pod-epochs"} <= everything
-    in_place = {"pod-epochs", "leaving-pods", "early-workers", "successor-pods"}
+    assert {"jobset", "restart-in-place"} <= everything
+    in_place = {"restart-in-place", "leaving-pods", "early-workers", "successor-pods"}
     assert everything - less == in_place | {"coscheduling"}
 
 

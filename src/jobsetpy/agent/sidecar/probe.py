@@ -68,7 +68,7 @@ class BarrierServer:
             no client has asked by then, since workers that no probe holds may be started, or if
             waiting probes have stopped, since the kubelet may have started the worker.
         on_lost: called if waiting probes stop before the barrier lifts: nothing may hold the worker
-            any more.
+            any longer.
     """
 
     def __init__(

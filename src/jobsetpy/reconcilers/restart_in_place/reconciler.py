@@ -88,7 +88,7 @@ class RestartInPlaceReconciler(CacheReader):
         self._nodes = caches.nodes.store
         self._settings = settings
         self.expectations = rt.Expectations(
-            "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
+            "restart-in-place/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
         )
         self._status = caches.status_writer(own_writes=self.expectations, pods=self._pods)
         self._memories = Memories(lambda: _NOTHING)
@@ -260,7 +260,7 @@ def setup(
     caches = SharedCaches(manager, definition)
     reconciler = RestartInPlaceReconciler(caches, settings)
     return caches.controller(
-        "pod-epochs",
+        "restart-in-place",
         reconciler,
         settings.workers,
         rt.Watch(caches.jobsets, reconciler.expectations.handler(rt.enqueue_self)),

@@ -488,7 +488,7 @@ class StandbyProcess:
         actions = self.standby.ended()
         if phase is StandbyPhase.OFF:
             why = "it does not keep the contract"
-            self._log("no standby any more", level="warning", process=self._number, why=why)
+            self._log("no other standby is started", level="warning", process=self._number, why=why)
         else:
             self._log(
                 "the standby has ended", level="warning", process=self._number, exit_code=code

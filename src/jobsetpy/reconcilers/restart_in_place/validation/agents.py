@@ -133,7 +133,7 @@ def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
             why = "the agent has none, so workers start without waiting for their group"
             yield FieldWarning(f"{field}.startupProbe", why)
         if not _restarts_all(agent, KILLED):
-            why = f"a killed agent ({KILLED}) comes back alone beside its old worker: use {ADVICE}"
+            why = f"a killed agent ({KILLED}) comes back alone next to its old worker: use {ADVICE}"
             yield FieldWarning(f"{field}.restartPolicyRules", why)
         yield from _policies_that_see_the_agent(job_spec(job), where, agent)
     if _ruled_agents(pod):
