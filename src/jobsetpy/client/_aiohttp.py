@@ -399,7 +399,7 @@ class _Connector(aiohttp.TCPConnector):
                 return await self._wrap_existing_connection(*args, host=host, port=port, **options)
             except (aiohttp.ClientConnectorError, TimeoutError) as problem:
                 failed = problem
-        assert failed is not None  # there is an address
+        assert failed is not None, "aiohttp connects to no address at all"
         raise failed
 
 

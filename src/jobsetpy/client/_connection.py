@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Send a whole request in one write."""
         http, transport = self._http, self.transport
-        assert transport is not None
+        assert transport is not None, "a request is sent before the connection is made"
         out = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
         if body:
             out += http.send(h11.Data(data=body)) or b""

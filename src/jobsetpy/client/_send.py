@@ -212,7 +212,7 @@ class Sender:
             async with _until(deadline, verb, request, "waiting for the rate limit"):
                 await asyncio.sleep(wait_s)
         except BaseException:
-            assert self._limiter is not None
+            assert self._limiter is not None, "a token was taken of no limiter"
             self._limiter.give_back()
             raise
         finally:

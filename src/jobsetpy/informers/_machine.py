@@ -228,7 +228,7 @@ class WatchMachine(Generic[T]):
 
     def on_waited(self) -> None:
         """The time of a ``Wait`` is over."""
-        assert self._next is not None
+        assert self._next is not None, f"no wait was asked for: {self.command}"
         self.command, self._next = self._next, None
 
     def on_page(
@@ -239,7 +239,7 @@ class WatchMachine(Generic[T]):
         bad: Sequence[DecodeError] = (),
     ) -> list[WatchEvent[T]]:
         """The page of ``RequestPage`` was received; ``bad`` are the objects that did not decode."""
-        assert isinstance(self.command, RequestPage)
+        assert isinstance(self.command, RequestPage), f"no page was asked for: {self.command}"
         events: list[WatchEvent[T]] = []
         if not self.command.continue_token:
             self._rewound = self._rewound or is_older(resource_version, self._version)
@@ -264,7 +264,7 @@ class WatchMachine(Generic[T]):
 
     def on_absent(self) -> list[WatchEvent[T]]:
         """The server does not know the kind: there are no objects; list again later."""
-        assert isinstance(self.command, RequestPage)
+        assert isinstance(self.command, RequestPage), f"no page was asked for: {self.command}"
         self._phase = _Phase.LISTING
         self._version = ""
         self._list_open = False
@@ -275,7 +275,7 @@ class WatchMachine(Generic[T]):
 
     def on_opened(self, now: float) -> None:
         """The watch of ``OpenWatch`` is open; ``now`` in seconds of any clock."""
-        assert isinstance(self.command, OpenWatch)
+        assert isinstance(self.command, OpenWatch), f"no watch was asked for: {self.command}"
         initial = self._phase is _Phase.INITIAL
         if not initial and self._alive_at is not None and now - self._alive_at > RESUME_S:
             self._relist("the watch was interrupted for long", 0.0)
@@ -501,7 +501,7 @@ class WatchMachine(Generic[T]):
         return 0.0 if self._streak == 1 else self._backoff.next()
 
     def _list_failed(self, error: JobSetPyError) -> float:
-        assert isinstance(self.command, RequestPage)
+        assert isinstance(self.command, RequestPage), f"no page was asked for: {self.command}"
         if self.command.continue_token and isinstance(error, ExpiredError | InvalidError):
             self._expiries += 1
             wait = 0.0 if self._expiries == 1 else self._list_backoff.next()

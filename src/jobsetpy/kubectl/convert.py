@@ -75,8 +75,8 @@ def convert(jobset: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, Tra
             path = f"spec.replicatedJobs[{at}].template.spec.template.spec.containers[{nth}]"
             found.append((path, translation))
             if translation.command:
-                assert isinstance(template, dict)
-                assert isinstance(container, dict)
+                assert isinstance(template, dict), "a template of YAML is changed in place"
+                assert isinstance(container, dict), "a container of YAML is changed in place"
                 _replace(template, container, translation)
     if any(translation.command for _, translation in found):
         _restart_in_place(done, max(each.max_restarts for _, each in found))

@@ -151,7 +151,7 @@ def _progress_said(tally: Tally, pattern: str, name: str, lines: int) -> str:
 
 def _rule_said(tally: Tally, until: datetime | None) -> str:
     rule = tally.rule
-    assert rule is not None
+    assert rule is not None, "the tally is of a progress pattern"
     what = f"rule {rule.name}: {tally.lines} {'line' if tally.lines == 1 else 'lines'}"
     if tally.first is not None:
         number, text = tally.first

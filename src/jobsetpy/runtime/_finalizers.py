@@ -72,7 +72,7 @@ class Finalizer:
                 return True
             if not _is_deleted(current):
                 return False
-        assert current is not None
+        assert current is not None, "an object that is deleted is the one that was given"
         if self.on(current):
             await clean_up(current)
             await self.remove(client, current)

@@ -144,7 +144,7 @@ class Webhook(Generic[T]):
 
     async def answer_mutate(self, request: ReviewRequest) -> Answer:
         """Return the patch that ``default`` results in."""
-        assert self.default is not None
+        assert self.default is not None, f"{self.cls.__name__} has no function for defaults"
         if request.operation not in {"CREATE", "UPDATE"}:
             return ALLOWED
         try:
@@ -161,7 +161,7 @@ class Webhook(Generic[T]):
 
     async def answer_validate(self, request: ReviewRequest) -> Answer:
         """Return the verdict of ``validate``."""
-        assert self.validate is not None
+        assert self.validate is not None, f"{self.cls.__name__} has no function to validate"
         try:
             asked = self._asked(request)
         except msgspec.ValidationError as error:

@@ -240,7 +240,7 @@ async def listening(
     )
     with _bound(address) as bound:
         await runner.setup()
-        assert runner.server is not None
+        assert runner.server is not None, "aiohttp has set up no server"
         server = HttpServer(runner.server, bound, limits)
         try:
             yield server

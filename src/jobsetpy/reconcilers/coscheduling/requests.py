@@ -105,7 +105,7 @@ def _of_annotations(jobset: JobSet, scope: str) -> list[GangRequest]:
 
 def _of_field(jobset: JobSet) -> list[GangRequest]:
     scheduling, names = jobset.spec.scheduling, [i.name for i in jobset.spec.replicated_jobs]
-    assert scheduling is not None
+    assert scheduling is not None, "the JobSet has no field for its gangs"
     if scheduling.replicated_jobs:
         return [_of_entry(each) for each in scheduling.replicated_jobs]
     native = {

@@ -92,7 +92,7 @@ class ServedApi:
     async def _call(
         self, method: Callable[Concatenate[FakeApiServer, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        assert self._server is not None
+        assert self._server is not None, "the server does not run"
         return method(self._server, *args, **kwargs)
 
     def _main(self) -> None:

@@ -172,7 +172,7 @@ async def perform_admitted(registry: Registry, admission: Admission, call: Call)
             continue  # another writer was faster: repeat with the current object
         if changed == wanted:
             break
-        assert changed is not None
+        assert changed is not None, "a deletion has no object to store"
         return _store_mutated(registry, call, key, changed)
     return perform(registry, call)
 

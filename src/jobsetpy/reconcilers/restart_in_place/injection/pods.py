@@ -78,7 +78,7 @@ def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentCon
     pod["initContainers"] = [*items(pod, "initContainers"), agent]
     for at, worker in objects(pod, "containers"):
         if at in options.workers and not items(worker, "restartPolicyRules"):
-            assert isinstance(worker, dict)
+            assert isinstance(worker, dict), "the pod is a copy that may be changed"
             if worker.get("restartPolicy") is None:
                 worker["restartPolicy"] = "Never"
             worker["restartPolicyRules"] = [_restart_all("NotIn", (0, *options.end_codes))]
@@ -102,7 +102,7 @@ def add_supervisor(pod: dict[str, Any], options: Options, agent_container: Agent
     for at, worker in objects(pod, "containers"):
         if at not in options.workers:
             continue
-        assert isinstance(worker, dict)
+        assert isinstance(worker, dict), "the pod is a copy that may be changed"
         worker["command"] = [keys.AGENT_PROGRAM, *items(worker, "command")]
         worker["env"] = [*items(worker, "env"), *_supervisor_variables(worker, options)]
         worker["volumeMounts"] = [*items(worker, "volumeMounts"), {**mount, "readOnly": True}]

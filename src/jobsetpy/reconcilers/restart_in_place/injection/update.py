@@ -88,7 +88,7 @@ def _restore_pod(pod: dict[str, Any], stored: Json) -> None:
         before = olds.get(text(worker, "name"))
         if before is None:
             continue
-        assert isinstance(worker, dict)
+        assert isinstance(worker, dict), "the pod is a copy that may be changed"
         _fill(worker, before, _WORKER_FIELDS)
         _put_back(worker, before, "volumeMounts")
         _put_back(worker, before, "env")

@@ -89,7 +89,7 @@ def failures_after(annotations: Mapping[str, str]) -> int:
 
 
 def _add_index(container: Json) -> None:
-    assert isinstance(container, dict)
+    assert isinstance(container, dict), "the pod is a copy that may be changed"
     variables = items(container, "env")
     if any(isinstance(each, dict) and text(each, "name") == INDEX_VARIABLE for each in variables):
         return
