@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 READY: Final = "ready"
@@ -17,7 +18,19 @@ SAVING: Final = "saving="
 TOUCHED: Final = "touched"
 """Value in place of a step: the worker has shown progress without a number."""
 
-LOG_RULE: Final = "log-rule=1"
-"""Beginning of the cause of a restart by a rule on output, with its name and what it has found."""
+MAX_CAUSE_TEXT: Final = 120
+"""Maximum number of characters of the text of a cause."""
+
+
+class EndKind(StrEnum):
+    """Kind of a worker's failure: ``KIND=NUMBER TEXT`` is the cause of a restart."""
+
+    EXIT_CODE = "exit-code"
+    """The number is the exit code, 128 + n for signal n; the text is what the worker reports."""
+    NO_PROGRESS = "no-progress"
+    """It was killed because it hung: the number is the seconds without progress."""
+    LOG_RULE = "log-rule"
+    """The number is 1; the text is the rule on output, and what it has found."""
+
 
 MAX_STEP: Final = 2**63 - 1

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.supervisor.worker.rules import Phase, Worker, WorkerAction
-from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
-from jobsetpy.api.agent_reports import LOG_RULE
+from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT, EndKind
 
 
 class Cause:
@@ -43,7 +42,7 @@ class Cause:
         if self._worker.phase is not Phase.RUNNING or self._reported_error:
             return
         self._reported_error = f" {text}" if text else ""
-        self._cause = f"exit-code={code}{self._reported_error}"
+        self._cause = f"{EndKind.EXIT_CODE}={code}{self._reported_error}"
         self._log("worker fails", level="warning", exit_code=code, why=text)
         self._act(self._worker.raised())
 
@@ -51,7 +50,7 @@ class Cause:
         """Set the cause: a process of the worker has ended."""
         # A process that was asked to stop, or hangs, has its cause already, whatever its code.
         if self._worker.phase is Phase.RUNNING:
-            self._cause = f"exit-code={code}{self._reported_error}"
+            self._cause = f"{EndKind.EXIT_CODE}={code}{self._reported_error}"
 
     def no_progress(self, seconds: float, why: str = "") -> None:
         """Set the cause: the worker is stopped because it makes no progress.
@@ -61,8 +60,8 @@ class Cause:
             why: what that follows from, in a few words.
         """
         text = why[:MAX_CAUSE_TEXT].strip()
-        self._cause = f"no-progress={seconds:.0f} {text}".rstrip()
+        self._cause = f"{EndKind.NO_PROGRESS}={seconds:.0f} {text}".rstrip()
 
     def log_rule(self, text: str) -> None:
         """Set the cause: a rule on the worker's output is broken, as the text says."""
-        self._cause = f"{LOG_RULE} {text}"
+        self._cause = f"{EndKind.LOG_RULE}=1 {text}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
+from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT
 
 if TYPE_CHECKING:
     from jobsetpy.agent.protocol.epoch_reporter import EpochReporter

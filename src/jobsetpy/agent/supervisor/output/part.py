@@ -15,8 +15,8 @@ from jobsetpy.agent.supervisor.part import Part, Services, Then
 from jobsetpy.agent.supervisor.standby.last_words import printable
 from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.rules import Phase
-from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT
 from jobsetpy.api.log_lines import LogRule, Seen, parse_rules, progress_patterns
 
 if TYPE_CHECKING:

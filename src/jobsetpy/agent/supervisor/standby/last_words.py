@@ -14,7 +14,7 @@ from typing import Final
 
 from jobsetpy.agent.protocol.settings import is_number
 from jobsetpy.agent.supervisor.worker.processes import start_with_channel
-from jobsetpy.agent.supervisor.worker.settings import MAX_CAUSE_TEXT
+from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT
 
 FD_VARIABLE: Final = b"JOBSET_REPORT_FD"
 _LONGEST: Final = 8192

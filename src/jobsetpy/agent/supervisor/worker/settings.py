@@ -22,8 +22,6 @@ DEFAULT_GRACE_S: Final = 10.0
 MAX_GRACE_S: Final = 86400.0
 MAX_PROCESSES: Final = 64
 MAX_RANKS: Final = 10_000_000
-MAX_CAUSE_TEXT: Final = 120
-"""Maximum number of characters of a cause's text in the pod's annotation."""
 
 EPOCH_VARIABLE: Final = "JOBSET_EPOCH"
 """Variable with the epoch of a worker's process, for ids and ports of its rendezvous."""

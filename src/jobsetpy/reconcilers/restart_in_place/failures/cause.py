@@ -9,10 +9,9 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import EndKind
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.reconcilers.restart_in_place.reports.worker import (
-    EXIT_CODE,
-    LOG_RULE,
     parse_cause,
     parse_progress,
     signal_name,
@@ -127,10 +126,10 @@ def reported_cause(pod: ChildPod, epoch: int) -> Cause | None:
     end = parse_cause(notes.restart_cause)
     if end is None:
         return None
-    if end.kind == EXIT_CODE:
+    if end.kind is EndKind.EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
         return Cause(epoch, FailureKind.WORKER_FAILED, name, container, end.text, node=node)
-    if end.kind == LOG_RULE:
+    if end.kind is EndKind.LOG_RULE:
         return Cause(epoch, FailureKind.LOG_RULE, name, reason=end.text, node=node)
     step = parse_progress(notes.progress)
     where = "" if step is None or step < 0 else f" at step {step}"

@@ -12,20 +12,13 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
-from jobsetpy.api.agent_reports import MAX_STEP, TOUCHED
+from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT, MAX_STEP, TOUCHED, EndKind
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from jobsetpy.reconcilers.rules.membership import parse_count
 
-EXIT_CODE: Final = "exit-code"
-
-NO_PROGRESS: Final = "no-progress"
-
-
-LOG_RULE: Final = "log-rule"
-
 _CAUSE: Final = re.compile(
-    r"(exit-code|no-progress|log-rule)=(0|[1-9][0-9]{0,6})(?: (.{1,120}))?", re.ASCII
+    rf"({'|'.join(EndKind)})=(0|[1-9][0-9]{{0,6}})(?: (.{{1,{MAX_CAUSE_TEXT}}}))?", re.ASCII
 )
 
 _STEP: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -39,12 +32,12 @@ class WorkerEnd(NamedTuple):
     """Failure of a worker.
 
     Args:
-        kind: ``EXIT_CODE``, ``NO_PROGRESS`` if it was killed because it hung, or ``LOG_RULE``.
-        number: the exit code, 128 + n for signal n; or the seconds without progress; or 1.
-        text: reason given by the worker, one line; "" for none. For a rule, its name and a line.
+        kind: kind of the failure.
+        number: number of that kind.
+        text: text of that kind, one line; "" for none.
     """
 
-    kind: str
+    kind: EndKind
     number: int
     text: str = ""
 
@@ -54,8 +47,8 @@ def parse_cause(text: str | None) -> WorkerEnd | None:
     found = _CAUSE.fullmatch(text or "")
     if found is None:
         return None
-    kind, number = found[1], int(found[2])
-    highest = 255 if kind == EXIT_CODE else _LONGEST_S
+    kind, number = EndKind(found[1]), int(found[2])
+    highest = 255 if kind is EndKind.EXIT_CODE else _LONGEST_S
     words = found[3] if found[3] and found[3].isprintable() else ""
     return WorkerEnd(kind, number, words) if 1 <= number <= highest else None
 
