@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from jobsetpy.api import keys
+from jobsetpy.api.structs import SeatLists
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.timeline import exit_text
 from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import (
@@ -57,38 +58,12 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
-class TakenSeat(msgspec.Struct, frozen=True, rename={"pod_uid": "podUID"}):
-    """One of ``status.inPlaceRestart.takenSeats``."""
-
-    job: str = ""
-    seat: int = 0
-    pod_uid: str = ""
-
-
-class TakenJob(msgspec.Struct, frozen=True):
-    """One of ``status.inPlaceRestart.takenJobs``."""
-
-    job: str = ""
-    holder: str = ""
-
-
-class JobSize(msgspec.Struct, frozen=True):
-    """One of ``status.inPlaceRestart.jobSizes``."""
-
-    job: str = ""
-    seats: int = 0
-    missing: int = 0
-
-
-class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
+class InPlaceRestart(SeatLists, frozen=True, rename="camel"):
     """``status.inPlaceRestart``."""
 
     restarts: int = 0
     uncounted_epochs: int = 0
     ready_spares: int | None = None
-    taken_seats: tuple[TakenSeat, ...] = ()
-    taken_jobs: tuple[TakenJob, ...] = ()
-    job_sizes: tuple[JobSize, ...] = ()
 
     def missing(self, job: str) -> int:
         """Return the number of seats that a Job does without."""

@@ -1,8 +1,4 @@
-"""Fields of a JobSet and of a pod that the agent reads.
-
-The manager's models are attrs classes, whose import alone costs the agent several milliseconds at
-every restart. These are the same objects, reduced to the fields that the barrier needs.
-"""
+"""Fields of a JobSet and of a pod that the agent reads: those that the barrier needs."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from jobsetpy.api import keys
+from jobsetpy.api.structs import Metadata, SeatLists
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -21,15 +18,6 @@ class Resource(msgspec.Struct, frozen=True):
     kind: str
     plural: str
     namespaced: bool = True
-
-
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Identity of an object."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,36 +32,8 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     failure_policy: FailurePolicy | None = None
 
 
-class TakenSeat(msgspec.Struct, frozen=True, rename={"pod_uid": "podUID"}):
-    """Seat that is held by another pod than that with its completion index."""
-
-    job: str
-    seat: int
-    pod_uid: str
-    address: str = ""
-
-
-class TakenJob(msgspec.Struct, frozen=True):
-    """Job whose seats are all held by the pods of another one."""
-
-    job: str
-    holder: str
-
-
-class JobSize(msgspec.Struct, frozen=True):
-    """Job that works with fewer seats; ``done`` if all of them have succeeded."""
-
-    job: str
-    seats: int
-    done: bool = False
-
-
-class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
+class InPlaceRestart(SeatLists, frozen=True, rename="camel"):
     """``status.inPlaceRestart`` of a JobSet."""
-
-    taken_seats: tuple[TakenSeat, ...] = ()
-    taken_jobs: tuple[TakenJob, ...] = ()
-    job_sizes: tuple[JobSize, ...] = ()
 
     def size(self, job: str, seats: int) -> int:
         """Return the number of seats of a Job; it has ``seats`` unless pods are missing."""

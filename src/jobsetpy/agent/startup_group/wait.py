@@ -22,7 +22,7 @@ import msgspec
 from jobsetpy.agent.protocol import follower
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ApiSettings, api_fields, given_in, number_of
-from jobsetpy.agent.protocol.wire_types import Metadata, Resource
+from jobsetpy.agent.protocol.wire_types import Resource
 from jobsetpy.aio import supervise
 from jobsetpy.api.group_signal import (
     MOUNT_PATH,
@@ -34,6 +34,7 @@ from jobsetpy.api.group_signal import (
     progress_of,
     timed_out_message,
 )
+from jobsetpy.api.structs import Metadata
 from jobsetpy.client import Client
 from jobsetpy.errors import TransportError
 from jobsetpy.informers._events import Applied, Listed, WatchEvent

@@ -15,17 +15,14 @@ import msgspec
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectMeta
+from jobsetpy.api.structs import Metadata
 
 
 class _Labels(msgspec.Struct, frozen=True):
     jobset_name: str = msgspec.field(default="", name=keys.JOBSET_NAME)
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+class _Metadata(Metadata, frozen=True, rename="camel"):
     labels: _Labels = _Labels()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.protocol.wire_types import InPlaceRestart, JobSize, TakenJob, TakenSeat
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart
 from jobsetpy.agent.supervisor.ranks import Place, Seat, SeatEnvirons, load_place
+from jobsetpy.api.structs import JobSize, TakenJob, TakenSeat
 
 OWN = {
     "POD_UID": "u3",
