@@ -14,3 +14,4 @@ from jobsetpy.aio._clock import steady as steady
 from jobsetpy.aio._supervise import Supervisor as Supervisor
 from jobsetpy.aio._supervise import sleep_or as sleep_or
 from jobsetpy.aio._supervise import supervise as supervise
+from jobsetpy.aio._timer import Timer as Timer

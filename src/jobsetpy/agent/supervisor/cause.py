@@ -65,3 +65,10 @@ class Cause:
     def log_rule(self, text: str) -> None:
         """Set the cause: a rule on the worker's output is broken, as the text says."""
         self._cause = f"{EndKind.LOG_RULE}=1 {text}"
+
+
+def printable(text: str) -> str:
+    """Return a text as one short line: no control characters, single spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[
+        :MAX_CAUSE_TEXT
+    ].strip()

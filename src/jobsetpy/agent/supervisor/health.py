@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.cause import printable
 from jobsetpy.agent.supervisor.part import Part, Services, Then
-from jobsetpy.agent.supervisor.standby.last_words import printable
-from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.processes import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
 )
 from jobsetpy.agent.supervisor.worker.settings import seconds_of
+from jobsetpy.aio import Timer
 from jobsetpy.api import keys
 
 if TYPE_CHECKING:

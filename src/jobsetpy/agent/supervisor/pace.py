@@ -13,7 +13,7 @@ from typing import Final
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.supervisor.part import Part
 from jobsetpy.agent.supervisor.progress.progress import Progress
-from jobsetpy.agent.supervisor.timer import Timer
+from jobsetpy.aio import Timer
 from jobsetpy.api import keys
 
 EVERY_S: Final = 60.0

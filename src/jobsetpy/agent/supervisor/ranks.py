@@ -17,7 +17,7 @@ import msgspec
 
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart
-from jobsetpy.agent.supervisor.progress.progress import write_new
+from jobsetpy.agent.supervisor.worker.epoch_file import write_new
 from jobsetpy.agent.supervisor.worker.settings import MAX_RANKS, encoded, worker_environs
 
 SAVING_AFTER_S: Final = 0.2

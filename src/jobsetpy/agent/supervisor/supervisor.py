@@ -24,7 +24,6 @@ from jobsetpy.agent.supervisor.cause import Cause
 from jobsetpy.agent.supervisor.part import Services, Then, in_order
 from jobsetpy.agent.supervisor.parts import launched, make_parts
 from jobsetpy.agent.supervisor.progress import progress
-from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker import epoch_file
 from jobsetpy.agent.supervisor.worker.processes import (
     Processes,
@@ -46,12 +45,13 @@ from jobsetpy.agent.supervisor.worker.settings import (
     chosen_log,
     epoch_variables,
     load_rules,
+    memory_file,
     own_environ,
     sets_master_port,
     split_command,
     workers_environ,
 )
-from jobsetpy.aio import supervise
+from jobsetpy.aio import Timer, supervise
 from jobsetpy.api import keys
 
 
@@ -117,7 +117,7 @@ class Supervisor:
     def _memory_file(self, variable: str, name: str) -> str:
         """Return the path of a file for agent and worker, from the container's environment."""
         settings = self._settings
-        return progress.memory_file(
+        return memory_file(
             os.environ, variable, name, namespace=settings.namespace, pod=settings.pod_name
         )
 

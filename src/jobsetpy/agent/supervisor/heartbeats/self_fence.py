@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jobsetpy.agent.supervisor.progress.progress import file_state_or_none
-from jobsetpy.agent.supervisor.timer import Timer
+from jobsetpy.aio import Timer
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import JobSetPyError
 

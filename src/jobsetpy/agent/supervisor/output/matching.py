@@ -23,8 +23,8 @@ from typing import Final, NoReturn
 import msgspec
 
 from jobsetpy.agent.supervisor.output.streams import CHUNK
-from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.processes import Processes
+from jobsetpy.aio import Timer
 from jobsetpy.api.log_lines import LogRule, Matcher, Seen, Splitter, bounded
 
 _HEADER: Final = 6

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.cause import printable
 from jobsetpy.agent.supervisor.output.matching import Matching, Patterns
 from jobsetpy.agent.supervisor.output.streams import Stream, open_streams
 from jobsetpy.agent.supervisor.part import Part, Services, Then
-from jobsetpy.agent.supervisor.standby.last_words import printable
-from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.rules import Phase
+from jobsetpy.aio import Timer
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT
 from jobsetpy.api.log_lines import LogRule, Seen, parse_rules, progress_patterns

@@ -22,9 +22,8 @@ from typing import Final
 import msgspec
 
 from jobsetpy.agent.protocol.log import Log
-from jobsetpy.agent.protocol.saved_epoch import SHARED_MEMORY
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
-from jobsetpy.agent.supervisor.timer import Timer
+from jobsetpy.aio import Timer
 from jobsetpy.api import hang_sections
 from jobsetpy.api.agent_reports import MAX_STEP, TOUCHED
 
@@ -100,36 +99,6 @@ def load(environ: Mapping[str, str], file: str) -> ProgressRules:
     return ProgressRules(
         file=file, after_s=after, first_s=first, auto=auto, sections=sections, paced=paced
     )
-
-
-def memory_file(
-    environ: Mapping[str, str], variable: str, name: str, *, namespace: str, pod: str
-) -> str:
-    """Return the path of a file for agent and worker, from a variable or in memory.
-
-    The pod is in its name because pods with ``hostIPC`` share the folder.
-
-    Raises:
-        ConfigurationError: the path is not absolute.
-    """
-    path = environ.get(variable) or f"{SHARED_MEMORY}/jobset-{name}.{f'{namespace}.{pod}'[-200:]}"
-    if not path.startswith("/") or "\0" in path:
-        raise ConfigurationError(f"{variable} must be an absolute path: {path!r}")
-    return path
-
-
-def write_new(path: str, text: str) -> None:
-    """Write a file in place of an older one; workers of all users may read it.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with suppress(FileNotFoundError):
-        os.unlink(path)  # noqa: PTH108 - pathlib costs memory
-    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        os.fchmod(fd, 0o644)  # regardless of the umask
-        file.write(text)
 
 
 class Steps:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from jobsetpy.agent.protocol.settings import is_number
+from jobsetpy.agent.supervisor.cause import printable
 from jobsetpy.agent.supervisor.worker.processes import start_with_channel
-from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT
 
 FD_VARIABLE: Final = b"JOBSET_REPORT_FD"
 _LONGEST: Final = 8192
@@ -78,10 +78,3 @@ class LastWords:
         asyncio.get_running_loop().remove_reader(channel)
         self._channels.discard(channel)
         channel.close()
-
-
-def printable(text: str) -> str:
-    """Return a text as one short line: no control characters, single spaces."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[
-        :MAX_CAUSE_TEXT
-    ].strip()

@@ -28,10 +28,13 @@ import msgspec
 
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.supervisor.progress.progress import memory_file
-from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker.processes import Processes, start_with_channel
-from jobsetpy.agent.supervisor.worker.settings import EPOCH_VARIABLE, seconds_of
+from jobsetpy.agent.supervisor.worker.settings import (
+    EPOCH_VARIABLE,
+    memory_file,
+    seconds_of,
+)
+from jobsetpy.aio import Timer
 from jobsetpy.api.python_command import module_names, split_python
 
 FD_VARIABLE: Final = b"JOBSET_STANDBY_FD"

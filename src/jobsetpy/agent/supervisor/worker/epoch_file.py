@@ -14,10 +14,23 @@ from contextlib import suppress
 from typing import Final
 
 from jobsetpy.agent.protocol.log import Log
-from jobsetpy.agent.supervisor.progress.progress import write_new
 
 VARIABLE: Final = "JOBSET_EPOCH_FILE"
 """Variable with the path of the file, for the worker. A value set by the container is kept."""
+
+
+def write_new(path: str, text: str) -> None:
+    """Write a file in place of an older one; workers of all users may read it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - pathlib costs memory
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        os.fchmod(fd, 0o644)  # regardless of the umask
+        file.write(text)
 
 
 class EpochFile:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-from jobsetpy.agent.supervisor.timer import Timer
+from jobsetpy.aio import Timer
 
 EXIT_NOT_FOUND: Final = 127
 EXIT_NOT_EXECUTABLE: Final = 126

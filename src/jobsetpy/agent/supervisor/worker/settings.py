@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.saved_epoch import SHARED_MEMORY
 from jobsetpy.agent.protocol.settings import ConfigurationError, is_decimal, is_number, number_of
 from jobsetpy.agent.supervisor.worker.rules import Rules
 from jobsetpy.api import keys
@@ -188,6 +189,22 @@ def epoch_variables(epoch: int, *, with_port: bool) -> dict[str, str]:
 def encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
     """Return variables as an environment has them, without empty ones."""
     return {os.fsencode(name): os.fsencode(value) for name, value in variables.items() if value}
+
+
+def memory_file(
+    environ: Mapping[str, str], variable: str, name: str, *, namespace: str, pod: str
+) -> str:
+    """Return the path of a file for agent and worker, from a variable or in memory.
+
+    The pod is in its name because pods with ``hostIPC`` share the folder.
+
+    Raises:
+        ConfigurationError: the path is not absolute.
+    """
+    path = environ.get(variable) or f"{SHARED_MEMORY}/jobset-{name}.{f'{namespace}.{pod}'[-200:]}"
+    if not path.startswith("/") or "\0" in path:
+        raise ConfigurationError(f"{variable} must be an absolute path: {path!r}")
+    return path
 
 
 def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:

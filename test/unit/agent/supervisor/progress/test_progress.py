@@ -19,7 +19,6 @@ from jobsetpy.agent.supervisor.progress.progress import (
     StepTimes,
     _make_empty,
     load,
-    memory_file,
 )
 from jobsetpy.api.agent_reports import MAX_STEP
 from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_progress
@@ -339,19 +338,6 @@ def test_first_progress_has_no_limit_by_default() -> None:
     assert ProgressRules(file="/f", after_s=30, first_s=0) == load({"HANG_SECONDS": "30"}, "/f")
     both = {"HANG_SECONDS": "30", "HANG_FIRST_SECONDS": "40"}
     assert ProgressRules(file="/f", after_s=30, first_s=40) == load(both, "/f")
-
-
-def test_file_is_in_memory_and_named_after_the_pod_by_default() -> None:
-    """A variable of the container sets another path."""
-
-    def file(environ: dict[str, str], namespace: str = "n", pod: str = "p") -> str:
-        return memory_file(environ, "VARIABLE", "progress", namespace=namespace, pod=pod)
-
-    assert file({"VARIABLE": "/x/y"}) == "/x/y"
-    assert file({}) == "/dev/shm/jobset-progress.n.p"
-    assert len(file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
-    with pytest.raises(ConfigurationError, match="VARIABLE must be an absolute path"):
-        file({"VARIABLE": "y"})
 
 
 def looks(idle: Idle, start: float, seconds: float) -> float | None:

@@ -15,6 +15,7 @@ from jobsetpy.agent.supervisor.worker.settings import (
     chosen_log,
     load_rules,
     master_port,
+    memory_file,
     own_environ,
     sets_master_port,
     split_command,
@@ -221,3 +222,16 @@ def test_ranks_that_do_not_fit_are_refused(more: dict[str, str]) -> None:
     """The JobSet was resized, or a value is not a number."""
     with pytest.raises(ConfigurationError, match="WORKER_"):
         worker_environs({}, RANKED | more)
+
+
+def test_file_is_in_memory_and_named_after_the_pod_by_default() -> None:
+    """A variable of the container sets another path."""
+
+    def file(environ: dict[str, str], namespace: str = "n", pod: str = "p") -> str:
+        return memory_file(environ, "VARIABLE", "progress", namespace=namespace, pod=pod)
+
+    assert file({"VARIABLE": "/x/y"}) == "/x/y"
+    assert file({}) == "/dev/shm/jobset-progress.n.p"
+    assert len(file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
+    with pytest.raises(ConfigurationError, match="VARIABLE must be an absolute path"):
+        file({"VARIABLE": "y"})
