@@ -99,7 +99,7 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
     def _is_parked(self, pod: ChildPod) -> bool:
         """Return True for a pod of a Job with spares that has no seat."""
         job = self._jobs.get(pod.metadata.controller_uid)
-        return job is not None and self._attempts[job[0]].spares.parks(job[1], pod)
+        return job is not None and self._attempts[job[0]].spares.parks(job[1].name, pod)
 
     def _note_unprobed(self, pod: ChildPod, more: bool) -> None:
         key = self.group_of_pod(pod) if more else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSize, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
@@ -18,6 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_jo
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
+from jobsetpy.reconcilers.rules.spares import seats_of_job
 
 
 @attrs.define(eq=False)
@@ -173,12 +175,24 @@ class Spares:
         """Return True if a Job has seats; others complete nothing, and are not missed."""
         return holds_job(job.name, job.number, job.working, self.taken_jobs)
 
-    def parks(self, job: CountedJob, pod: ChildPod) -> bool:
-        """Return True for a pod of a Job that has no seat."""
-        place, seats = place_of(pod), self.seats.get(job.name)
+    def parks(self, job: str, pod: ChildPod) -> bool:
+        """Return True for a pod of a Job with this name that has no seat."""
+        place, seats = place_of(pod), self.seats.get(job)
         if place is None or seats is None:
             return False
         return seats.parks_pod(pod.metadata.uid, place.pod_index)
+
+    def at_full_size(self) -> Spares:
+        """Return the same with all seats of each Job, which new pods are to fill."""
+        whole = {name: attrs.evolve(each, missing=0) for name, each in self.seats.items()}
+        return attrs.evolve(self, seats=whole, sizes=())
+
+    def size_of(self, job: Job) -> int | None:
+        """Return the present number of a Job's seats; ``None`` if all of its pods are parked."""
+        seats = self.seats.get(job.metadata.name)
+        if seats is None:
+            return seats_of_job(job)
+        return seats.size if seats.held else None
 
     def put(self, job: CountedJob) -> None:
         """Add a Job, without its pods."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
-from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
@@ -15,11 +14,10 @@ from jobsetpy.reconcilers.restart_in_place.epochs import barrier
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import succeeded
 from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import is_ending
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job, holds_seat
+from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
-from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
-from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
-from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
+from jobsetpy.reconcilers.rules.in_place_record import is_starting
+from jobsetpy.reconcilers.rules.membership import replicated_job_of
 
 MAX_NAMED: Final = 10
 """Maximum number of pods, and Jobs with missing pods, to name; the others are only counted."""
@@ -42,6 +40,7 @@ def describe_behind(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
+    spares: Spares,
     epoch: int,
     after_s: float,
 ) -> MissingPods:
@@ -51,11 +50,12 @@ def describe_behind(
         jobset: JobSet with the barrier.
         jobs: Jobs of its current attempt.
         pods: pods of those Jobs.
+        spares: seats of those Jobs, if they have spares.
         epoch: epoch that all have to reach.
         after_s: minimum time for which the barrier has been closed, in seconds.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job)]
-    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
+    missing, expected, details = _lacking(jobset, jobs, pods, spares, epoch, excused)
     message = (
         f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
         f"more than {after_s:g} s"
@@ -67,6 +67,7 @@ def describe_missing(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
+    spares: Spares,
     since: str,
 ) -> MissingPods:
     """Describe the pods that are missing from a running restart group; O(Jobs + pods).
@@ -77,11 +78,12 @@ def describe_missing(
         jobset: JobSet of the group.
         jobs: Jobs of its current attempt.
         pods: pods of those Jobs.
+        spares: seats of those Jobs, if they have spares.
         since: time, as "since ..." or "for more than ...".
     """
     excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
     epoch = jobset.status.synced_epoch
-    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
+    missing, expected, details = _lacking(jobset, jobs, pods, spares, epoch, excused)
     message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
     return MissingPods(missing, f"{message}: {details}")
 
@@ -90,57 +92,23 @@ def _stays_failed(jobset: JobSet, job: Job) -> bool:
     return job.status.failed_condition is not None and barrier.leaves_jobs_failed(jobset)
 
 
-def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
-    """Return the UIDs of pods without a seat; none where no Job has spares."""
-    seats = {
-        job.metadata.uid: (_seats(jobset, job), job.metadata.name)
-        for job in jobs
-        if spares_of_job(job) is not None
-    }
-    if not seats:
-        return frozenset()
-    taken = taken_by_job(barrier.record_of(jobset).taken_seats)
-    spare = {job.metadata.uid for job in jobs if is_parked(jobset, job)}
-    found = set()
-    for pod in pods:
-        meta = pod.metadata
-        index = parse_count(meta.annotations.completion_index)
-        count, name = seats.get(meta.controller_uid, (0, ""))
-        known = bool(name) and index is not None
-        seated = known and holds_seat(meta.uid, index or 0, count, taken.get(name, {}))
-        if known and (meta.controller_uid in spare or not seated):
-            found.add(meta.uid)
-    return frozenset(found)
-
-
-def _seats(jobset: JobSet, job: Job) -> int:
-    """Return the number of seats that a Job has at present."""
-    sizes = {one.job: one.missing for one in barrier.sizes_of(jobset)}
-    return seats_of_job(job) - sizes.get(job.metadata.name, 0)
-
-
-def is_parked(jobset: JobSet, job: Job) -> bool:
-    """Return True for a Job without seats: all of its pods are spares."""
-    meta = job.metadata
-    index = parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
-    taken = taken_jobs_of(barrier.record_of(jobset).taken_jobs)
-    return not holds_job(meta.name, index, working_with(job), taken)
-
-
 def _lacking(
     jobset: JobSet,
     jobs: Sequence[Job],
     pods: Sequence[ChildPod],
+    spares: Spares,
     epoch: int,
     excused: list[Job],
 ) -> tuple[int, int, str]:
     """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
     away = {job.metadata.uid for job in excused}
     here, behind = _Pods(), []
-    expected = barrier.expected_pods(jobset) - sum(one.missing for one in barrier.sizes_of(jobset))
-    parked = parked_uids(jobset, jobs, pods)
+    spares = spares.at_full_size() if is_starting(jobset) else spares
+    expected = barrier.expected_pods(jobset) - sum(one.missing for one in spares.sizes)
+    names = {job.metadata.uid: job.metadata.name for job in jobs}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
-        if pod.metadata.controller_uid in away or pod.metadata.uid in parked:
+        owner = pod.metadata.controller_uid
+        if owner in away or spares.parks(names.get(owner, ""), pod):
             continue
         if here.is_behind(pod, epoch):
             behind.append(pod)
@@ -149,14 +117,15 @@ def _lacking(
     for job in sorted(jobs, key=lambda job: job.metadata.name):
         name, uid = replicated_job_of(job), job.metadata.uid
         made[name] = made.get(name, 0) + 1
-        if is_parked(jobset, job):
+        size = spares.size_of(job)
+        if size is None:
             continue
         if uid in away:
-            expected -= _seats(jobset, job)
+            expected -= size
             continue
-        left = min(succeeded(job, here.succeeded.get(uid, ())), _seats(jobset, job))
+        left = min(succeeded(job, here.succeeded.get(uid, ())), size)
         expected -= left
-        lack = _seats(jobset, job) - left - here.present.get(uid, 0)
+        lack = size - left - here.present.get(uid, 0)
         if lack > 0:
             lacking.append(
                 f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job)}"

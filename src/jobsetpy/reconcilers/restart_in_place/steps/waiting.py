@@ -125,7 +125,7 @@ def _report_pods(
     """Check which pods block the barrier, and report them unless already reported."""
     jobset, at = observed.jobset, now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
-    found = describe_behind(jobset, *members, epoch, after_s)
+    found = describe_behind(jobset, *members, observed.pods.spares, epoch, after_s)
     # The longer nothing happens, the less often all pods are checked.
     waited = at - (at if waiting.since is None else waiting.since)
     waiting = attrs.evolve(
@@ -243,7 +243,7 @@ def _patience(observed: ObservedEpochs) -> float:
 
 def _absent(observed: ObservedEpochs, since: str) -> MissingPods:
     jobs, pods = observed.members()
-    return describe_missing(observed.jobset, jobs, pods, since)
+    return describe_missing(observed.jobset, jobs, pods, observed.pods.spares, since)
 
 
 def plan_complete(jobset: JobSet, now: Now) -> Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import MAX_NAMED, describe_behind
 from support.jobsets import replicated_job
 from support.restarts import epoch_plans
@@ -48,7 +49,7 @@ def test_pods_are_reported_with_epoch_reason_and_node_when_they_are_late():
         first=2,
         second=1,
     )
-    found = describe_behind(jobset(), [job(), job(1)], pods, 2, 60.0)
+    found = describe_behind(jobset(), [job(), job(1)], pods, Spares(), 2, 60.0)
 
     assert found.missing == 5
     assert found.message == (
@@ -64,7 +65,7 @@ def test_pods_are_reported_with_epoch_reason_and_node_when_they_are_late():
 def test_pod_is_reported_with_epoch_and_reason_when_its_containers_wait():
     """Its agent reported the epoch before."""
     pods = group(pod("p", 1, containers=waits("CrashLoopBackOff")), first=3)
-    found = describe_behind(jobset(), [job(), job(1)], pods, 2, 60.0)
+    found = describe_behind(jobset(), [job(), job(1)], pods, Spares(), 2, 60.0)
 
     assert found.missing == 1
     assert found.message.endswith("60 s: pod 'p' (at epoch 1, CrashLoopBackOff, on node n1)")
@@ -73,7 +74,9 @@ def test_pod_is_reported_with_epoch_and_reason_when_its_containers_wait():
 def test_jobs_are_reported_when_pods_are_missing():
     """Also one that is suspended, and those that do not exist."""
     pods = group(second=0)
-    found = describe_behind(jobset(3), [job(), job(1, spec={"suspend": True})], pods, 2, 60.0)
+    found = describe_behind(
+        jobset(3), [job(), job(1, spec={"suspend": True})], pods, Spares(), 2, 60.0
+    )
 
     assert found.missing == 8
     assert found.message.endswith(
@@ -84,7 +87,7 @@ def test_jobs_are_reported_when_pods_are_missing():
 def test_failed_pods_are_missing_and_succeeded_ones_are_not():
     """Succeeded ones have left the group, also when they are deleted; failed ones are replaced."""
     pods = group(pod("s", phase="Succeeded"), pod("f", phase="Failed"), first=2, second=3)
-    found = describe_behind(jobset(), [job(), job(1, succeeded=1)], pods, 2, 60.0)
+    found = describe_behind(jobset(), [job(), job(1, succeeded=1)], pods, Spares(), 2, 60.0)
 
     assert found.missing == 1
     assert found.message == (
@@ -95,7 +98,7 @@ def test_failed_pods_are_missing_and_succeeded_ones_are_not():
 def test_pod_that_was_asked_to_leave_is_awaited_when_it_has_ended_with_0():
     """Its Job replaces it."""
     pods = group(pod("s", phase="Succeeded", deleted=True), first=3)
-    found = describe_behind(jobset(), [job(), job(1)], pods, 2, 60.0)
+    found = describe_behind(jobset(), [job(), job(1)], pods, Spares(), 2, 60.0)
 
     assert found.missing == 1
     assert found.message.endswith("job 'js-w-0' is missing 1 pod")
@@ -107,7 +110,7 @@ def test_pods_of_a_failed_job_are_missing_unless_it_stays_failed(stays):
     rules = [{"name": "r", "action": "FailJob"}] if stays else []
     failed = job(1, succeeded=1, conditions=[{"type": "Failed", "status": "True"}])
     pods = group(pod("p", 1), first=3, second=0)
-    found = describe_behind(jobset(rules=rules), [job(), failed], pods, 2, 60.0)
+    found = describe_behind(jobset(rules=rules), [job(), failed], pods, Spares(), 2, 60.0)
 
     if stays:
         assert found.message.startswith("1 of 4 pods has not come to epoch 2")
@@ -120,7 +123,7 @@ def test_pods_of_a_failed_job_are_missing_unless_it_stays_failed(stays):
 
 def test_pods_in_excess_are_reported():
     """A barrier lifts neither for fewer nor for more pods than expected."""
-    found = describe_behind(jobset(), [job(), job(1)], group(first=5, second=4), 2, 60.0)
+    found = describe_behind(jobset(), [job(), job(1)], group(first=5, second=4), Spares(), 2, 60.0)
 
     assert found.missing == 0
     assert found.message.endswith("60 s: 1 pod too many")
@@ -129,7 +132,7 @@ def test_pods_in_excess_are_reported():
 def test_number_of_named_pods_is_limited():
     """The others are counted."""
     pods = [pod(f"p{i:02}", 1) for i in range(12)]
-    found = describe_behind(jobset(1, 13), [job(spec={"parallelism": 13})], pods, 2, 60.0)
+    found = describe_behind(jobset(1, 13), [job(spec={"parallelism": 13})], pods, Spares(), 2, 60.0)
 
     assert found.missing == 13
     assert found.message.count("pod '") == MAX_NAMED
