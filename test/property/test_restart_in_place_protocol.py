@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jobsetpy.api import keys
+from jobsetpy.api.epoch_report import parse_epoch
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Wait, decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
 from support.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, epochs_of

@@ -34,3 +34,4 @@ class EndKind(StrEnum):
 
 
 MAX_STEP: Final = 2**63 - 1
+"""Highest step."""

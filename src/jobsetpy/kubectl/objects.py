@@ -15,17 +15,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from jobsetpy.api import keys
+from jobsetpy.api.epoch_report import parse_epoch
 from jobsetpy.api.structs import SeatLists
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.timeline import exit_text
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import (
-    holds_job,
-    holds_seat,
-    is_waiting,
-    next_epoch,
-    parse_epoch,
-)
 from jobsetpy.reconcilers.rules import restart_budget
+from jobsetpy.reconcilers.rules.barrier_state import holds_job, holds_seat, is_waiting, next_epoch
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, text
 
 T = TypeVar("T")

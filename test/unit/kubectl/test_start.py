@@ -78,14 +78,12 @@ users:
 RULES = {
     *(
         "restart_in_place",
-        "restart_in_place.reports",
-        "restart_in_place.reports.barrier_state",
         "restart_in_place.job_controller",
         "restart_in_place.job_controller.replacement_delay",
     ),
-    *("rules", "rules.json_tree", "rules.restart_budget"),
+    *("rules", "rules.barrier_state", "rules.json_tree", "rules.restart_budget"),
 }
-API = {"agent_reports", "annotations", "keys", "timestamps"}
+API = {"agent_reports", "annotations", "epoch_report", "keys", "structs", "timestamps"}
 READING = ("status", "restarts")
 WRITING = ("restart", "suspend", "resume")
 

@@ -36,11 +36,11 @@ from jobsetpy.reconcilers.restart_in_place.epochs.texts import (
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.history.measure import Measured, opened
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.steps import transition, waiting
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules.backoff import Pace
+from jobsetpy.reconcilers.rules.barrier_state import is_waiting
 from jobsetpy.reconcilers.rules.membership import is_handled
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now

@@ -30,6 +30,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import PARKED, READY
 from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.epoch_report import parse_epoch
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
     BLOCKED,
@@ -42,7 +43,6 @@ from jobsetpy.reconcilers.restart_in_place.detection.heartbeat_report import (
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import parse_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatingRequest
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond

@@ -26,11 +26,11 @@ from jobsetpy.reconcilers.restart_in_place.epochs.budget import EpochCharge, acc
 from jobsetpy.reconcilers.restart_in_place.epochs.record import on_crash, on_deprecate, on_sync
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import Seating
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
+from jobsetpy.reconcilers.rules.barrier_state import next_epoch
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 

@@ -21,8 +21,8 @@ from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSize
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import record_of, sizes_of
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.barrier_state import is_waiting
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 AGAIN_S: Final = 10.0

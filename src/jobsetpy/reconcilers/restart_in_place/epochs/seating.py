@@ -17,7 +17,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.barrier import (
     whole_group,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     HOLDER_WAITS,
     WITHOUT_SPARES,
@@ -26,6 +25,7 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
 )
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.rules.in_place_record import is_starting
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 from jobsetpy.reconcilers.rules.spares import starts_without_spares

@@ -11,7 +11,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import EndKind
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
-from jobsetpy.reconcilers.restart_in_place.reports.worker import (
+from jobsetpy.api.worker_reports import (
     parse_cause,
     parse_progress,
     signal_name,

@@ -10,6 +10,12 @@ import attrs
 from jobsetpy.api.agent_reports import PREPARED, READY
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
+from jobsetpy.api.worker_reports import (
+    FirstProgress,
+    epoch_of,
+    parse_first,
+    parse_report,
+)
 from jobsetpy.reconcilers.restart_in_place.failures.cause import reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, SyncedMark
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import is_counted
@@ -27,12 +33,6 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
     GroupCounts,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import JobSeats
-from jobsetpy.reconcilers.restart_in_place.reports.worker import (
-    FirstProgress,
-    epoch_of,
-    parse_first,
-    parse_report,
-)
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.rules.in_place_record import NO_RECORD
 from jobsetpy.reconcilers.rules.membership_ledger import add_to

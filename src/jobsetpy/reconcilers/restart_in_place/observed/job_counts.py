@@ -10,12 +10,12 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
+from jobsetpy.api.worker_reports import parse_progress, parse_report
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import (
     completion_of,
     counted,
     is_counted,
 )
-from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_progress, parse_report
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatPod, uid_digest
 from jobsetpy.reconcilers.rules.membership import (
     AttemptKey,

@@ -10,11 +10,11 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.worker_reports import FirstProgress
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure
 from jobsetpy.reconcilers.restart_in_place.observed.job_counts import Counts
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
-from jobsetpy.reconcilers.restart_in_place.reports.worker import FirstProgress
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 
 

@@ -14,6 +14,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
+from jobsetpy.api.worker_reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, kind_of
 from jobsetpy.reconcilers.restart_in_place.observed.attempt_counts import Attempt
@@ -29,7 +30,6 @@ from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, Observations
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
-from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 

@@ -15,9 +15,9 @@ from jobsetpy.reconcilers.restart_in_place.observed.job_counts import (
     JobCounts,
     place_of,
 )
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob
 from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import taken_by_job, taken_jobs_of
+from jobsetpy.reconcilers.rules.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.rules.membership_ledger import add_to
 from jobsetpy.reconcilers.rules.spares import seats_of_job
 

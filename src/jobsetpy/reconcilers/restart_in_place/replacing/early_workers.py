@@ -23,9 +23,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
+from jobsetpy.api.worker_reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import STATUS_LAG_S
 from jobsetpy.reconcilers.restart_in_place.job_controller import template_rules
-from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.agent_containers import sidecars, supervised
 from jobsetpy.reconcilers.rules.json_tree import child

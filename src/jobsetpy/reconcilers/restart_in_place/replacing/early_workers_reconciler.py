@@ -16,6 +16,7 @@ import attrs
 from jobsetpy import runtime as rt
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.worker_reports import epoch_of
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution.caches import CacheReader, SharedCaches, job_of, jobset_of
 from jobsetpy.reconcilers.restart_in_place.replacing.early_workers import (
@@ -25,7 +26,6 @@ from jobsetpy.reconcilers.restart_in_place.replacing.early_workers import (
     may_run_early,
     plan_early,
 )
-from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 
 WORKERS: Final = 4
 MAX_FORMS: Final = 10_000

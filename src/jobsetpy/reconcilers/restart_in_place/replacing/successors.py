@@ -40,11 +40,11 @@ from jobsetpy.api.child_pod import ENDED
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.api.reconcile import Result
+from jobsetpy.api.worker_reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.failures import unfit_nodes
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay, template_rules
 from jobsetpy.reconcilers.restart_in_place.replacing.uncounted import is_leaving
-from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import Plan

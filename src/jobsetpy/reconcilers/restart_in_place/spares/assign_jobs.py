@@ -41,7 +41,6 @@ from typing import Final
 import attrs
 
 from jobsetpy.api.jobset import TakenJob, TakenSeat
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_job
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     JobSwap,
     SeatedJob,
@@ -51,6 +50,7 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     holder_wait_s,
     with_fewer,
 )
+from jobsetpy.reconcilers.rules.barrier_state import holds_job
 
 MAX_ENTRIES: Final = 64
 """Number of entries above which pods and Jobs get back the seats of their own indexes.

@@ -10,12 +10,12 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.worker_reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.epochs import barrier
 from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_delay
 from jobsetpy.reconcilers.restart_in_place.job_controller.completions import succeeded
 from jobsetpy.reconcilers.restart_in_place.job_controller.template_rules import is_ending
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
-from jobsetpy.reconcilers.restart_in_place.reports.worker import epoch_of
 from jobsetpy.reconcilers.rules.in_place_record import is_starting
 from jobsetpy.reconcilers.rules.membership import replicated_job_of
 

@@ -23,13 +23,13 @@ from jobsetpy.reconcilers.restart_in_place.epochs.budget import (
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Fail
 from jobsetpy.reconcilers.restart_in_place.failures.cause import Cause, FailureKind
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import (
     MissingPods,
     describe_behind,
     describe_missing,
 )
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now

@@ -21,7 +21,7 @@ from jobsetpy.agent.supervisor.progress.progress import (
     load,
 )
 from jobsetpy.api.agent_reports import MAX_STEP
-from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_progress
+from jobsetpy.api.worker_reports import parse_progress
 from support.agents.agent_process import AgentLog
 
 pytestmark = pytest.mark.looptime

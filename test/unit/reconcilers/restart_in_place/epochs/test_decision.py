@@ -8,6 +8,7 @@ import pytest
 
 from jobsetpy.agent.protocol.barrier import Barrier
 from jobsetpy.api import keys
+from jobsetpy.api.epoch_report import INVALID, parse_epoch
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import expected_pods, takes_part
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
@@ -17,7 +18,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     decide_epochs,
 )
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
 from support.jobsets import decoded, jobset_json, replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import epochs_of

@@ -8,6 +8,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
+from jobsetpy.api.epoch_report import INVALID
+from jobsetpy.api.worker_reports import parse_report
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import Fail, decide_epochs
 from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import (
     adopt_go_controller_state,
@@ -17,8 +19,6 @@ from jobsetpy.reconcilers.restart_in_place.epochs.go_agents import (
 from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import GroupCounts, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID
-from jobsetpy.reconcilers.restart_in_place.reports.worker import parse_report
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules import restart_budget

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from jobsetpy.api.agent_reports import PARKED, READY, SAVING
 from jobsetpy.api.jobset import TakenJob, TakenSeat
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import holds_seat
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import (
     SeatedJob,
     SeatingRequest,
@@ -22,6 +21,7 @@ from jobsetpy.reconcilers.restart_in_place.spares.assign_jobs import (
     assign_seats,
     taken_by_job,
 )
+from jobsetpy.reconcilers.rules.barrier_state import holds_seat
 from jobsetpy.reconcilers.rules.status_draft import whole_json
 
 LATE = SeatingRequest(2, waited_s=9.0, starting=False)

@@ -1,18 +1,13 @@
 """State of the barrier, derived from the epochs of pods alone.
 
-It is separate from the rest of the rule (``epochs.barrier``) because commands that show a JobSet
-need only this and should not load all of the feature's classes.
+It is separate from the rest of the rule (``restart_in_place.epochs.barrier``) because commands that
+show a JobSet need only this and should not load all of the feature's classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
-
-from jobsetpy.api import keys
-
-INVALID: Final = -1
-"""Result of ``parse_epoch`` for a text that is not an epoch."""
+from typing import Protocol
 
 
 class Opened(Protocol):
@@ -25,22 +20,6 @@ class Opened(Protocol):
     @property
     def deprecated_epoch(self) -> int:
         """Epoch up to which pods have to restart."""
-
-
-def parse_epoch(text: str | None) -> int:
-    """Return an epoch annotation as a number.
-
-    Returns:
-        The epoch, 1 to ``keys.MAX_EPOCH``; 0 without an annotation, which means that the agent has
-        not started yet; ``INVALID`` for anything else.
-    """
-    if text is None:
-        return 0
-    # Ten digits hold every int32; int() of a long text would be slow, and takes "1_0" and " 1".
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        return INVALID
-    epoch = int(text)
-    return epoch if 1 <= epoch <= keys.MAX_EPOCH else INVALID
 
 
 def is_waiting(status: Opened, epochs: Mapping[int, int]) -> bool:

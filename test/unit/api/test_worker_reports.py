@@ -8,6 +8,13 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.agent_reports import MAX_STEP
 from jobsetpy.api.jobset import RestartCause
+from jobsetpy.api.worker_reports import (
+    FirstProgress,
+    WorkerEnd,
+    parse_cause,
+    parse_first,
+    parse_progress,
+)
 from jobsetpy.reconcilers.restart_in_place.epochs.barrier import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.failures.cause import FailureKind, reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures.pod_changes import Failure, kind_of
@@ -20,13 +27,6 @@ from jobsetpy.reconcilers.restart_in_place.observed.jobset_view import (
 )
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
-from jobsetpy.reconcilers.restart_in_place.reports.worker import (
-    FirstProgress,
-    WorkerEnd,
-    parse_cause,
-    parse_first,
-    parse_progress,
-)
 from jobsetpy.reconcilers.restart_in_place.steps.memory import EpochState
 from jobsetpy.reconcilers.restart_in_place.steps.transition import cause_of
 from support.jobsets import replicated_job

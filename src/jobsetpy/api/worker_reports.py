@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT, MAX_STEP, TOUCHED, EndKind
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.reconcilers.restart_in_place.reports.barrier_state import INVALID, parse_epoch
-from jobsetpy.reconcilers.rules.membership import parse_count
+from jobsetpy.api.epoch_report import INVALID, parse_epoch
 
 _CAUSE: Final = re.compile(
     rf"({'|'.join(EndKind)})=(0|[1-9][0-9]{{0,6}})(?: (.{{1,{MAX_CAUSE_TEXT}}}))?", re.ASCII
@@ -92,7 +91,9 @@ def parse_report(text: str | None, is_attempt: bool) -> int:
     """Return an agent's report as an epoch; attempts of the Go project count from 0."""
     if not is_attempt:
         return parse_epoch(text)
-    epoch = INVALID if text is None or parse_count(text) is None else int(text) + 1
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
+        return INVALID
+    epoch = int(text) + 1
     return epoch if epoch <= keys.MAX_EPOCH else INVALID
 
 

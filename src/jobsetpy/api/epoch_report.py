@@ -1,0 +1,26 @@
+"""Epoch that an agent reports: an annotation of its pod."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobsetpy.api import keys
+
+INVALID: Final = -1
+"""Result of ``parse_epoch`` for a text that is not an epoch."""
+
+
+def parse_epoch(text: str | None) -> int:
+    """Return an epoch annotation as a number.
+
+    Returns:
+        The epoch, 1 to ``keys.MAX_EPOCH``; 0 without an annotation, which means that the agent has
+        not started yet; ``INVALID`` for anything else.
+    """
+    if text is None:
+        return 0
+    # Ten digits hold every int32; int() of a long text would be slow, and takes "1_0" and " 1".
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        return INVALID
+    epoch = int(text)
+    return epoch if 1 <= epoch <= keys.MAX_EPOCH else INVALID

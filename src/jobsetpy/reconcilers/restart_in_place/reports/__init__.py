@@ -1,1 +1,0 @@
-"""Reports of agents: formats of epochs, seats, causes and progress in annotations."""
