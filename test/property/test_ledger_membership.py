@@ -16,7 +16,7 @@ from jobsetpy.client import Client
 from jobsetpy.informers import SharedInformer, WatchOptions
 from jobsetpy.reconcilers.restart_in_place.observed.ledger import EpochLedger
 from jobsetpy.reconcilers.rules.membership import attempt_of
-from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
+from jobsetpy.reconcilers.rules.membership_ledger import Member, MembershipLedger
 from jobsetpy.testing import World
 from support.jobsets import decoded
 from support.restarts.epoch_plans import GROUP, job
@@ -88,7 +88,7 @@ steps = st.lists(
 @given(steps)
 def test_state_that_cannot_be_read_is_not_counted(history):
     """Counts are those of the readable states."""
-    book = MembershipLedger(read_pod, lambda job: (attempt_of(job), "job"), Counts, Counts)
+    book = MembershipLedger(read_pod, lambda job: Member(attempt_of(job), "job"), Counts, Counts)
     pods, jobs = {}, {}
 
     def put(kind, name, state):

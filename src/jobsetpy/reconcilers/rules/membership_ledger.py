@@ -20,7 +20,7 @@ event, even when the pod is deleted in another state.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
@@ -29,6 +29,18 @@ from jobsetpy.reconcilers.rules.membership import AttemptKey
 K = TypeVar("K")
 P = TypeVar("P")  # counted fields of a pod
 J = TypeVar("J")  # counted fields of a Job
+
+
+class Member(NamedTuple, Generic[J]):
+    """Job of an attempt.
+
+    Args:
+        attempt: the attempt.
+        job: counted fields of the Job.
+    """
+
+    attempt: AttemptKey
+    job: J
 
 
 class JobCounts(Protocol):
@@ -94,21 +106,24 @@ class MembershipLedger(Generic[P, J, C, A]):
         new_attempt: creates the counts of an attempt.
     """
 
-    __slots__ = ("_attempts", "_jobs", "_new_attempt", "_new_counts", "_nothing", "_pods", "_read")
+    __slots__ = (
+        *("_attempts", "_jobs", "_new_attempt", "_new_counts", "_nothing", "_pods"),
+        *("_read_job", "_read_pod"),
+    )
 
     def __init__(
         self,
         read_pod: Callable[[ChildPod], tuple[str, P] | None],
-        read_job: Callable[[Job], tuple[AttemptKey, J] | None],
+        read_job: Callable[[Job], Member[J] | None],
         new_counts: Callable[[], C],
         new_attempt: Callable[[], A],
     ) -> None:
-        self._read = read_pod, read_job
+        self._read_pod, self._read_job = read_pod, read_job
         self._new_counts = new_counts
         self._nothing = new_counts()  # counts of Jobs without pods; only read
         self._new_attempt = new_attempt
         self._pods: dict[str, C] = {}  # by UID of the controller
-        self._jobs: dict[str, tuple[AttemptKey, J]] = {}  # by UID
+        self._jobs: dict[str, Member[J]] = {}  # by UID
         self._attempts: dict[AttemptKey, A] = {}
 
     def __len__(self) -> int:
@@ -118,7 +133,7 @@ class MembershipLedger(Generic[P, J, C, A]):
     def group_of_pod(self, pod: ChildPod) -> AttemptKey | None:
         """Return the attempt of a pod's Job, if it has one and the Job is known."""
         job = self._jobs.get(pod.metadata.controller_uid)
-        return None if job is None else job[0]
+        return None if job is None else job.attempt
 
     def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> AttemptKey | None:
         """Process a pod's change.
@@ -130,7 +145,7 @@ class MembershipLedger(Generic[P, J, C, A]):
         Returns:
             The attempt with changed counts, or ``None``.
         """
-        read = self._read[0]
+        read = self._read_pod
         try:
             before = None if old is None else read(old)
         except Exception:  # noqa: BLE001 - raised when this state was new, so it was not counted
@@ -153,7 +168,7 @@ class MembershipLedger(Generic[P, J, C, A]):
             The attempt whose counts changed (the one joined, if one is left for another), or
             ``None``.
         """
-        after = None if new is None else self._read[1](new)
+        after = None if new is None else self._read_job(new)
         left = None
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             left = self._put_job(old.metadata.uid, None)
@@ -181,7 +196,7 @@ class MembershipLedger(Generic[P, J, C, A]):
         key, job = member
         return key if self._attempts[key].pod_counted(job, counts, part, number) else None
 
-    def _put_job(self, uid: str, after: tuple[AttemptKey, J] | None) -> AttemptKey | None:
+    def _put_job(self, uid: str, after: Member[J] | None) -> AttemptKey | None:
         before = self._jobs.get(uid)
         if before == after:
             return None
@@ -190,9 +205,9 @@ class MembershipLedger(Generic[P, J, C, A]):
         else:
             self._jobs[uid] = after
         counts = self._pods.get(uid, self._nothing)
-        if before is not None and after is not None and before[0] == after[0]:
-            changed = self._attempts[after[0]].job_changed(before[1], after[1], counts)
-            return after[0] if changed else None
+        if before is not None and after is not None and before.attempt == after.attempt:
+            changed = self._attempts[after.attempt].job_changed(before.job, after.job, counts)
+            return after.attempt if changed else None
         left = joined = None
         if before is not None:
             key, job = before

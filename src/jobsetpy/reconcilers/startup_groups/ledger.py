@@ -18,7 +18,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
-from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger, add_to
+from jobsetpy.reconcilers.rules.membership_ledger import Member, MembershipLedger, add_to
 from jobsetpy.reconcilers.rules.spares import pods_to_start_of_job
 
 
@@ -109,7 +109,7 @@ class StartLedger(MembershipLedger[str, _Job, _Counts, _Attempt]):
         """Return the number of a Job's pods yet to start; ``None`` if it is in no group."""
         if job_uid not in self._jobs:
             return None
-        job, counts = self._jobs[job_uid][1], self._pods.get(job_uid)
+        job, counts = self._jobs[job_uid].job, self._pods.get(job_uid)
         return job.missing(0 if counts is None else counts.of(job))
 
 
@@ -130,11 +130,11 @@ def _read_pod(pod: ChildPod) -> tuple[str, str] | None:
     return (owner, attempt) if owner else None
 
 
-def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
+def _read_job(job: Job) -> Member[_Job] | None:
     annotation = job.metadata.annotations.get(keys.GROUP_ATTEMPT, "")
     attempt = parse_count(annotation)
     key = attempt_of(job) if attempt is not None else None
     if attempt is None or key is None:
         return None
     full, want = pods_to_start_of_job(job), pods_to_start_of_job(job, job.status.succeeded)
-    return key, _Job(attempt, annotation, job.status.finished is not None, full, want)
+    return Member(key, _Job(attempt, annotation, job.status.finished is not None, full, want))

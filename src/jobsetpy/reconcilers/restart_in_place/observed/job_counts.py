@@ -18,12 +18,11 @@ from jobsetpy.reconcilers.restart_in_place.job_controller.completions import (
 )
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatedJob, SeatPod, uid_digest
 from jobsetpy.reconcilers.rules.membership import (
-    AttemptKey,
     attempt_of,
     parse_count,
     replicated_job_of,
 )
-from jobsetpy.reconcilers.rules.membership_ledger import add_to
+from jobsetpy.reconcilers.rules.membership_ledger import Member, add_to
 from jobsetpy.reconcilers.rules.spares import (
     fewest_of_job,
     fewest_with,
@@ -292,7 +291,7 @@ def seat_pod(pod: CountedFields) -> SeatPod:
     return SeatPod(pod.name, pod.uid, index, epoch, state, pod.leaving, address, node)
 
 
-def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:
+def read_job(job: Job) -> Member[CountedJob] | None:
     """Return the counted fields of a Job with its attempt; ``None`` for one of no JobSet."""
     key = attempt_of(job)
     if key is None:
@@ -301,7 +300,7 @@ def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:
     name, index = replicated_job_of(job), parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
     place = (meta.name, meta.uid, seats, spares, index, working_with(job))
     fewest = fewest_of_job(job), fewest_with(job)
-    return key, CountedJob(job.status, _lost(job), name, *place, *fewest)
+    return Member(key, CountedJob(job.status, _lost(job), name, *place, *fewest))
 
 
 def failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:

@@ -89,17 +89,19 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
     ) -> AttemptKey | None:
         if before is None or after is None or before[0] != after[0]:
             return super()._recount(before, after)
-        job, move = self._jobs.get(after[0]), move_of(before[1], after[1])
-        if job is None or move is None:
+        member, move = self._jobs.get(after[0]), move_of(before[1], after[1])
+        if member is None or move is None:
             return super()._recount(before, after)
-        for counts in (self._pods[after[0]], self._attempts[job[0]]):
+        for counts in (self._pods[after[0]], self._attempts[member.attempt]):
             counts.move(*move)
-        return job[0]
+        return member.attempt
 
     def _is_parked(self, pod: ChildPod) -> bool:
         """Return True for a pod of a Job with spares that has no seat."""
-        job = self._jobs.get(pod.metadata.controller_uid)
-        return job is not None and self._attempts[job[0]].spares.parks(job[1].name, pod)
+        member = self._jobs.get(pod.metadata.controller_uid)
+        if member is None:
+            return False
+        return self._attempts[member.attempt].spares.parks(member.job.name, pod)
 
     def _note_unprobed(self, pod: ChildPod, more: bool) -> None:
         key = self.group_of_pod(pod) if more else None
@@ -107,13 +109,14 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             self._attempts[key].unprobed[pod.metadata.name, ""] += 1
 
     def _note_crashes(self, old: ChildPod, new: ChildPod) -> AttemptKey | None:
-        job = self._jobs.get(new.metadata.controller_uid)
-        if job is None or self._is_parked(new):
+        member = self._jobs.get(new.metadata.controller_uid)
+        if member is None or self._is_parked(new):
             return None
         failed = failed_since(old, new)
         for one in failed:
-            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one)
-        return job[0] if failed else None
+            attempt = self._attempts[member.attempt]
+            attempt.note_crash(member.job.replicated_job, new.metadata.name, one)
+        return member.attempt if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
         kind = kind_of(old, new)
@@ -144,7 +147,7 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         """
         remade = None
         if old is not None and begins_recreation(old, new) and old.metadata.uid in self._jobs:
-            remade = self._jobs[old.metadata.uid][0]
+            remade = self._jobs[old.metadata.uid].attempt
             self._attempts[remade].notes.remade = old.metadata.name
         changed = super().job_changed(old, new)
         if changed is not None and changed in self._attempts:
