@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSize
+from jobsetpy.reconcilers.restart_in_place.observed.job_counts import CountedJob
 from jobsetpy.reconcilers.restart_in_place.observed.spare_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import MAX_NAMED, describe_behind
 from support.jobsets import replicated_job
@@ -137,3 +140,19 @@ def test_number_of_named_pods_is_limited():
     assert found.missing == 13
     assert found.message.count("pod '") == MAX_NAMED
     assert found.message.endswith("and 3 more")
+
+
+@pytest.mark.parametrize(("synced", "expected"), [(1, "1 of 3 pods"), (0, "1 of 4 pods")])
+def test_smaller_group_has_all_its_seats_again_when_it_starts(synced, expected):
+    """While it runs, the pod beyond its seats is parked, and not one of those that came."""
+    spares = Spares(sizes=(JobSize(job="js-w-0", seats=3, missing=1),))
+    spares.put(CountedJob(name="js-w-0", seats=4, spares=0))
+    notes = {keys.IN_PLACE_SPARES_ANNOTATION: "0"}
+    pods = [pod(f"p{i}", 2, index=i, notes=notes) for i in (1, 2, 3)]
+    of = epoch_plans.jobset(synced, items=[replicated_job("w", 1, parallelism=4)])
+
+    found = describe_behind(of, [job()], pods, spares, 2, 60.0)
+
+    assert found.missing == 1
+    assert found.message.startswith(f"{expected} has not come to epoch 2")
+    assert found.message.endswith("job 'js-w-0' is missing 1 pod")
