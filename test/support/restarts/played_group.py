@@ -17,13 +17,14 @@ from typing import Any
 
 from hack.cluster import Cluster
 from jobsetpy import aio
-from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart
 from jobsetpy.agent.supervisor.ranks import Place
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.api.meta import version_number
+from jobsetpy.api.structs import TakenJob, TakenSeat
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyExistsError, ApiError, NotFoundError
 from jobsetpy.reconcilers.rules.membership import parse_count

@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 
 from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart
-from jobsetpy.agent.protocol.wire_types import JobSize as AgentSize
-from jobsetpy.agent.protocol.wire_types import TakenJob as AgentJob
-from jobsetpy.agent.protocol.wire_types import TakenSeat as AgentSeat
 from jobsetpy.agent.supervisor.ranks import Place
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import READY
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.structs import JobSize as AgentSize
+from jobsetpy.api.structs import TakenJob as AgentJob
+from jobsetpy.api.structs import TakenSeat as AgentSeat
 from jobsetpy.reconcilers.restart_in_place.epochs.decision import (
     Deprecate,
     Fail,
