@@ -40,14 +40,14 @@ def scheduler():
 
 @pytest.mark.parametrize(
     ("pods", "outcome"),
-    [(("a1",), "refused"), (("a1", "a2"), "allowed"), ((), "allowed")],
+    [(("a1",), Outcome.REFUSED), (("a1", "a2"), Outcome.ALLOWED), ((), Outcome.ALLOWED)],
     ids=["too small", "large enough", "in no gang"],
 )
 def test_a_member_may_preempt_only_when_its_gang_has_enough_pods(scheduler, pods, outcome):
     """A pod that is in no gang may always preempt."""
     shown(scheduler, *pods)
     victims = {"n": ["x"]}
-    expected = Preemption(outcome, victims if outcome == "allowed" else {}, [])
+    expected = Preemption(outcome, victims if outcome == Outcome.ALLOWED else {}, [])
     assert scheduler.preempt(victims, 1.0, preemptor="a1") == expected
 
 
@@ -76,7 +76,7 @@ def test_a_replacement_in_a_complete_gang_may_preempt(scheduler):
     shown(scheduler, "a1", "a2", bound=True)
     shown(scheduler, "a3")
     answer = scheduler.preempt({"n": ["x"]}, 1.0, preemptor="a3")
-    assert answer == Preemption("allowed", {"n": ["x"]}, [])
+    assert answer == Preemption(Outcome.ALLOWED, {"n": ["x"]}, [])
 
 
 def test_pods_are_spared_when_their_binds_were_just_refused(scheduler):
@@ -87,7 +87,7 @@ def test_pods_are_spared_when_their_binds_were_just_refused(scheduler):
     answer = scheduler.preempt({"n": ["a1"]}, 1.0)
     assert (answer.outcome, answer.nodes) == (Outcome.SPARED, {})
     assert short(answer.actions) == [("Refuse", "a1"), ("Refuse", "a2")]
-    assert scheduler.preempt({"n": ["a2"]}, 1.1) == Preemption("spared", {}, [])
+    assert scheduler.preempt({"n": ["a2"]}, 1.1) == Preemption(Outcome.SPARED, {}, [])
 
 
 # -- unusual events -----------------------------------------------------------------------------
