@@ -121,6 +121,12 @@ async def test_barrier_holds_when_the_kubelet_restarts(node_cluster, node_client
     finally:
         await node_client.delete(JobSet, "default", "forgetful", propagation="Foreground")
 
+        async def is_gone():  # the next case creates one with this name
+            jobsets = (await node_client.list_page(JobSet, "default")).items
+            return all(jobset.metadata.name != "forgetful" for jobset in jobsets)
+
+        await eventually(is_gone, 60)
+
 
 async def watch_early_start(client, started_early, allow_late_pod) -> None:
     """Watch the first pod's worker; allow the late pod once the agent was seen eight times."""
