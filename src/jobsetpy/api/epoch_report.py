@@ -10,6 +10,14 @@ INVALID: Final = -1
 """Result of ``parse_epoch`` for a text that is not an epoch."""
 
 
+def parse_decimal(text: str | None) -> int | None:
+    """Return a decimal number ≥ 0 of at most ten digits, or ``None`` for anything else."""
+    # Ten digits hold every int32; int() of a long text would be slow, and takes "1_0" and " 1".
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
+        return None
+    return int(text)
+
+
 def parse_epoch(text: str | None) -> int:
     """Return an epoch annotation as a number.
 
@@ -19,8 +27,5 @@ def parse_epoch(text: str | None) -> int:
     """
     if text is None:
         return 0
-    # Ten digits hold every int32; int() of a long text would be slow, and takes "1_0" and " 1".
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        return INVALID
-    epoch = int(text)
-    return epoch if 1 <= epoch <= keys.MAX_EPOCH else INVALID
+    epoch = parse_decimal(text)
+    return epoch if epoch is not None and 1 <= epoch <= keys.MAX_EPOCH else INVALID

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from jobsetpy.api import keys
 from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT, MAX_STEP, TOUCHED, EndKind
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.epoch_report import INVALID, parse_epoch
+from jobsetpy.api.epoch_report import INVALID, parse_decimal, parse_epoch
 
 _CAUSE: Final = re.compile(
     rf"({'|'.join(EndKind)})=(0|[1-9][0-9]{{0,6}})(?: (.{{1,{MAX_CAUSE_TEXT}}}))?", re.ASCII
@@ -91,10 +91,8 @@ def parse_report(text: str | None, is_attempt: bool) -> int:
     """Return an agent's report as an epoch; attempts of the Go project count from 0."""
     if not is_attempt:
         return parse_epoch(text)
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
-        return INVALID
-    epoch = int(text) + 1
-    return epoch if epoch <= keys.MAX_EPOCH else INVALID
+    attempt = parse_decimal(text)
+    return INVALID if attempt is None or attempt >= keys.MAX_EPOCH else attempt + 1
 
 
 def epoch_of(pod: ChildPod) -> int:

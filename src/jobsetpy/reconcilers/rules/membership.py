@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeGuard
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.epoch_report import parse_decimal
 from jobsetpy.api.job_size import pods_at_once
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import ObjectKey
@@ -85,10 +86,7 @@ def replicated_job_of(job: Job) -> str:
 @lru_cache(maxsize=2048)  # most labels have the same value
 def parse_count(text: str | None) -> int | None:
     """Return a label's decimal number ≥ 0, or ``None`` if it is invalid."""
-    # int() alone would also accept "1_000", " 1" and digits of other scripts.
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
-        return None
-    return int(text)
+    return parse_decimal(text)
 
 
 def pods_of(jobset: JobSet) -> int:
