@@ -132,7 +132,8 @@ class Rig:
         }
 
     def finish(self, name, kind="Complete", reason="", message=""):
-        """Let a Job complete or fail."""
+        """Let a Job complete or fail, or begin to."""
+        known = self.world.get("jobs", name).get("status", {}).get("conditions", [])
         at = VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
             "type": kind,
@@ -141,7 +142,7 @@ class Rig:
             "message": message,
             "lastTransitionTime": at,
         }
-        self.world.set_status("jobs", name, active=0, ready=0, conditions=[condition])
+        self.world.set_status("jobs", name, active=0, ready=0, conditions=[*known, condition])
 
     def run_pods(self, count=1):
         """Create ``count`` running pods for each Job; return the names of all."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from jobsetpy.api.timestamps import millis_text
+from jobsetpy.kubectl import timeline
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
+from jobsetpy.testing import VirtualClock
 from support.jobsets import replicated_job
 from support.restarts.managed_group import come, started
 
@@ -87,6 +90,34 @@ async def test_costs_of_a_recreation_are_counted(rig):
     assert more("recreate", before) == [1, 7, 42, 0, 0, 7, 0, 0]
     assert {name: s for name, s in done.items() if s} == {"restarting": 7, "running": 4}
     assert rig.status()["readyPods"] == "6/6"
+
+
+async def test_recreation_lasts_from_the_failure_until_new_pods_are_ready(rig):
+    """The end of old pods is included: 5 s of the failed Job's, then 8 s of the other Job's."""
+    async with rig.manager():
+        rig.create(replicated_job("w", 2, parallelism=3), failurePolicy={"maxRestarts": 1})
+        await rig.settle()
+        run_jobs(rig)
+        await rig.settle()
+        before, began = cost("recreate"), VirtualClock().now().replace(microsecond=0)
+        rig.world.patch("jobs", "test-js-w-0", {"metadata": {"finalizers": ["test/pods"]}})
+        rig.finish("test-js-w-1", "FailureTarget", "BackoffLimitExceeded")
+        await rig.settle(5)
+        rig.finish("test-js-w-1", "Failed", "BackoffLimitExceeded")
+        await rig.settle(8)
+        rig.world.patch("jobs", "test-js-w-0", {"metadata": {"finalizers": None}})
+        await rig.settle(2)
+        run_jobs(rig)
+        await rig.settle(4)
+
+    (record,), spent = rig.status()["restartHistory"], rig.status()["timeSpent"]["restarts"]
+    assert (record["beganAt"], record["outcome"]) == (millis_text(began), "Completed")
+    assert [round(record[f"{each}Millis"] / 1000) for each in ("detection", "gathering")] == [5, 10]
+    assert round(timeline.total(record) / 1000) == 15
+    assert [(each["cause"], round(each["millis"] / 1000)) for each in spent] == [
+        ("BackoffLimitExceeded", 15)
+    ]
+    assert more("recreate", before) == [1, 15, 90, 5, 0, 10, 0, 0]
 
 
 def run_jobs(rig):
