@@ -112,10 +112,13 @@ def idle_reason(name: str, level: Level, *, guess: bool = True) -> str:
     """
     row = TABLE.get(name)
     if row is None:
-        prefix = name.rpartition("/")[0]
         known = {each.rpartition("/")[2]: each for each in SETTINGS}
-        short = name.removeprefix(f"{prefix}/")[:_LONGEST_NAME]
-        alike = get_close_matches(short, known, 1, 0.7) if guess else ()
+        short = name.rpartition("/")[2][:_LONGEST_NAME]
+        whole = f"in-place-restart-{short}"  # users often leave its beginning out
+        similar = ((short, 0.7), (whole, 0.94)) if guess else ()
+        alike = [
+            each for word, least in similar for each in get_close_matches(word, known, 1, least)
+        ]
         advice = f"did you mean {known[alike[0]]}?" if alike else "remove it"
         return f"{_UNREAD}: {advice}"
     if not row.levels:

@@ -33,6 +33,10 @@ CASES = {
 }
 WARNED = {
     "typing error": (f"{ALPHA_PREFIX}exclusive-topologie", f"{ALPHA_PREFIX}exclusive-topology?"),
+    "without its beginning": (
+        f"{PREFIX}spares",
+        "did you mean jobset.sigs.k8s.io/in-place-restart-spares?",
+    ),
     "new elsewhere": (f"{PREFIX}elastic-size", "nothing reads this annotation: remove it"),
     "wrong domain": ("jobset.x-k8s.io/in-place-restart", f"did you mean {PREFIX}in-place-restart?"),
     "no domain": ("coscheduling", f"did you mean {PREFIX}coscheduling?"),
@@ -84,7 +88,8 @@ def test_value_is_refused_with_what_would_be_valid(name):
         for problems in (validate_create(new), check_annotations(new, old).errors):
             (problem,) = [each for each in problems if name in each.field]
             assert problem.field == f"metadata.annotations[{name}]"
-            assert ": must be " in problem.message
+            must = "must be text in quotes: " if value == 1 else "must be "
+            assert f": {must}" in problem.message
         assert check_annotations(new, new).errors == []
         assert read(name, {name: value}, default="unset") == "unset"
 

@@ -76,8 +76,8 @@ REFUSED = [
     ("no-name", jobset(name=""), f"{JOBS}[0].name", "DNS-1035"),
     ("long-group", jobset(rjob(groupName="a" * 64)), f"{JOBS}[0].groupName", "groupName is too long"),
     ("empty-group", jobset(rjob(groupName="")), f"{JOBS}[0].groupName", "DNS-1035"),
-    ("long-jobset", jobset(rjob(replicas=101), name="j" * 62), f"{JOBS}[0].name", "job names generated"),
-    ("long-pod", jobset(rjob(job={"completions": 1}), name="j" * 56), f"{JOBS}[0].name", "pod names generated"),
+    ("long-jobset", jobset(rjob(replicas=101), name="j" * 62), f"{JOBS}[0].name", "job names generated for this JobSet will exceed 63 characters: shorten it, or the replicatedJob's name, by 5"),
+    ("long-pod", jobset(rjob(job={"completions": 1}), name="j" * 56), f"{JOBS}[0].name", "name, by 5"),
     # --- whole-object rules
     ("success-target", jobset(successPolicy={"operator": "All", "targetReplicatedJobs": ["does not exist"]}), "<nil>", "does not exist"),
     ("subdomain", jobset(network={"subdomain": "a" * 64}), "spec.network.subdomain", ".spec.network.subdomain is too long"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobsetpy.api import keys
-from jobsetpy.api.name_rules import dns1035_label
+from jobsetpy.api.name_rules import LABEL_MAX, dns1035_label
 from jobsetpy.reconcilers.restart_in_place.validation.agents import agent_problems
 from jobsetpy.reconcilers.rules.agent_containers import jobs_in_place
 from jobsetpy.reconcilers.rules.features import Features
@@ -105,21 +105,19 @@ def _group_name(job: Json, path: str) -> list[FieldError]:
     return invalid_label(f"{path}.groupName", group, dns1035_label(group), too_long)
 
 
-def _generated_names(job: Json, name: str, path: str) -> list[FieldError]:
-    last = replicas_of(job) - 1
-    longest = job_name(name, text(job, "name"), last)
-    field, too_long = f"{path}.name", "JobSet name is too long, {} will exceed 63 characters"
-    of_jobs = too_long.format("job names generated for this JobSet")
-    problems = invalid_label(field, longest, dns1035_label(longest), of_jobs)
-    template = job_spec(job)
+def _generated_names(job: Json, name: str, path: str) -> Iterator[FieldError]:
+    longest = job_name(name, text(job, "name"), replicas_of(job) - 1)
+    generated, template = {"job": longest}, job_spec(job)
     completions = number(template, "completions")
     if text(template, "completionMode") == "Indexed" and completions is not None:
-        pod = f"{longest}-{completions - 1}-{POD_SUFFIX}"
-        # The text names the Job, which a user recognises; field and value are those of the name
-        # above.
-        of_pods = too_long.format("pod names generated for this JobSet")
-        problems += invalid_label(field, longest, dns1035_label(pod), of_pods)
-    return problems
+        # Also for a pod, the value is the name of its Job, which a user recognises.
+        generated["pod"] = f"{longest}-{completions - 1}-{POD_SUFFIX}"
+    for kind, each in generated.items():
+        why = (
+            f"JobSet name is too long, {kind} names generated for this JobSet will exceed 63 "
+            f"characters: shorten it, or the replicatedJob's name, by {len(each) - LABEL_MAX}"
+        )
+        yield from invalid_label(f"{path}.name", longest, dns1035_label(each), why)
 
 
 def _depends_on(job: Json, seen: set[str]) -> list[FieldError]:
