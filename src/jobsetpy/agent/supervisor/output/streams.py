@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import select
+import stat
 import sys
 import termios
 import threading
@@ -33,7 +34,6 @@ SKIPPED: Final = 8 << 20
 """Number of bytes that are not offered after a piece that was dropped: there is too much output,
 and the kernel can move it from pipe to pipe without a copy. Ends early when the pipe is empty."""
 _POLL_S: Final = 0.001
-_F_SETPIPE_SZ: Final = 1031
 
 
 class Tap(Protocol):
@@ -79,16 +79,18 @@ class Stream:
         # A user's limit may forbid it. The target can be something else, such as a file.
         for pipe in (self._reader, self._target):
             with suppress(OSError):
-                fcntl.fcntl(pipe, _F_SETPIPE_SZ, PIPE)
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
         for number in numbers:
             os.dup2(writer, number)
         os.close(writer)
         self._read = self._written = 0
+        self._taking = threading.Lock()
+        """Held from taking bytes out of the pipe until they are counted, never for a wait."""
         self._run = 0
         self._runs: deque[tuple[int, int]] = deque()
         """Offset of the beginning of each run that has not been read yet, and the run."""
         self._skip = 0
-        self._moves = True
+        self._moves = stat.S_ISFIFO(os.fstat(self._target).st_mode)
         self.broken: OSError | None = None
         """Error for which output was lost, or the stream closed."""
         self._thread = threading.Thread(target=self._copy, name=f"output-{index}", daemon=True)
@@ -109,9 +111,10 @@ class Stream:
     def _end(self) -> int:
         """Return the number of bytes that have been written into the pipe so far."""
         waiting = bytearray(4)
-        with suppress(OSError):
-            fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
-        return self._read + int.from_bytes(waiting, "little")
+        with self._taking:
+            with suppress(OSError):
+                fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+            return self._read + int.from_bytes(waiting, "little")
 
     def close(self) -> None:
         """Restore the descriptors, and wait until what is in the pipe now has been copied.
@@ -136,10 +139,12 @@ class Stream:
         while True:
             if self._skip > 0 and self._moves and self._move():
                 continue
-            count = os.readv(self._reader, [buffer])
+            select.select([self._reader], [], [])
+            with self._taking:
+                count = os.readv(self._reader, [buffer])
+                self._read += count
             if not count:
                 return
-            self._read += count
             data = view[:count]
             with suppress(Exception):  # matching must never cost a byte
                 self._skip = 0 if self._offer(data, self._read - count) else SKIPPED
@@ -158,12 +163,16 @@ class Stream:
         if self._end() == self._read:
             self._skip = 0  # it is no flood any longer: what comes next is matched
             return False
+        select.select([], [self._target], [])
         try:
-            count = os.splice(self._reader, self._target, PIPE)
+            with self._taking:
+                count = os.splice(self._reader, self._target, PIPE, flags=os.SPLICE_F_NONBLOCK)
+                self._read += count
+        except BlockingIOError:
+            return True  # another process has filled the target meanwhile
         except OSError:
-            self._moves = False  # the target is no pipe, or has an error, which a write will show
+            self._moves = False  # the target has an error, which a write will show
             return False
-        self._read += count
         self._written += count
         self._skip -= count
         self._tap.miss(self._index, count)

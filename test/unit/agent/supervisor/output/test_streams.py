@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 
 import pytest
 
-from jobsetpy.agent.supervisor.output.streams import Stream
+from jobsetpy.agent.supervisor.output.streams import CHUNK, Stream
 from support.patience import eventually
 
 
@@ -16,6 +18,7 @@ class Offers:
     def __init__(self) -> None:
         self.seen: list[tuple[int, bytes]] = []
         self.begins: list[tuple[Stream, int]] = []
+        self.takes = True
 
     def offer(self, stream: int, run: int, data: memoryview) -> bool:
         """Note a piece."""
@@ -23,7 +26,7 @@ class Offers:
         while self.begins:
             stream_of, number = self.begins.pop()
             stream_of.begin_run(number)
-        return True
+        return self.takes
 
     def miss(self, stream: int, count: int) -> None:
         """Nothing is missed."""
@@ -52,8 +55,43 @@ async def test_bytes_are_of_the_run_that_wrote_them_when_runs_follow_quickly(
             os.write(copy, b"second")
         await eventually(lambda: offers.seen[-1:] == [(2, b"second")])
         assert offers.seen == [(0, b"old"), (1, b"first"), (2, b"second")]
+        stream.close()  # a piece is offered before it is copied
         assert os.read(source, 100) == b"oldfirstsecond"
     finally:
         stream.close()
+        os.close(copy)
+        os.close(source)
+
+
+@pytest.mark.parametrize(("call", "size"), [("readv", 9), ("splice", CHUNK + 9)])
+def test_bytes_out_of_the_pipe_count_when_the_copier_has_not_counted_them(
+    monkeypatch: pytest.MonkeyPatch, call: str, size: int
+) -> None:
+    """They are waited for when the pod ends, and are of the run that wrote them."""
+    real, taken, offers = getattr(os, call), threading.Event(), Offers()
+
+    def slow(*given: object, **more: int) -> int:
+        time.sleep(0.05)
+        count: int = real(*given, **more)
+        taken.set()
+        time.sleep(0.05)
+        return count
+
+    monkeypatch.setattr(os, call, slow)
+    offers.takes = call == "readv"
+    source, copy = os.pipe()
+    stream = Stream(0, [copy], offers)
+    try:
+        os.write(copy, bytes(size))
+        stream.start()
+        assert taken.wait(10)
+        if call == "readv":
+            assert stream.is_behind
+            stream.begin_run(1)
+        os.write(copy, b"last")
+        stream.close()
+        assert os.read(source, 2 * CHUNK) == bytes(size) + b"last"
+        assert [run for run, _ in offers.seen] == ([0, 1] if call == "readv" else [0])
+    finally:
         os.close(copy)
         os.close(source)
