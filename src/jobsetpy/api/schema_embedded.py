@@ -91,7 +91,7 @@ def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
     bare = _WITHOUT_DEFAULTS.get(name)
     if bare is not None:
         fields = {
-            key: _without(each, "default") if key in bare else each
+            key: {n: v for n, v in each.items() if n != "default"} if key in bare else each
             for key, each in schema["properties"].items()
         }
         schema = {**schema, "properties": fields}
@@ -104,7 +104,7 @@ def _structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     for key, value in schema.items():
         match key:
             case "$ref":
-                out.update(structural(_target(value), definitions))
+                out.update(structural(value.rpartition("/")[2], definitions))
             case "allOf":
                 for part in value:
                     out.update(_structural(part, definitions))
@@ -135,11 +135,3 @@ def _property(
     if default != "" or name in _EMPTY_BY_DEFAULT:
         out["default"] = default
     return out
-
-
-def _without(schema: Schema, keyword: str) -> Schema:
-    return {key: value for key, value in schema.items() if key != keyword}
-
-
-def _target(reference: str) -> str:
-    return reference.rpartition("/")[2]

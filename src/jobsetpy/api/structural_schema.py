@@ -103,10 +103,6 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 }
 
 
-def _type_of(value: Any) -> str:
-    return next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "object")
-
-
 def _fits(kind: str, value: Any) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
@@ -143,7 +139,7 @@ def _problems(node: Node, value: Any, path: str, *, root: bool = False) -> Itera
 
 
 def _of_type(path: str, kind: str, value: Any) -> Cause:
-    sort = _type_of(value)
+    sort = next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "object")
     text = f"Invalid value: {json.dumps(sort)}: {path} in body must be of type {kind}: "
     return cause("FieldValueTypeInvalid", text + json.dumps(sort), path)
 

@@ -84,11 +84,6 @@ class Bill(NamedTuple):
         return self.seconds - self.queued
 
     @property
-    def goodput(self) -> float | None:
-        """Share of training in the time outside queues; ``None`` if there was none."""
-        return self.training / self.paid if self.paid > 0 else None
-
-    @property
     def nodes_lost(self) -> int:
         """Number of restarts because of a lost node."""
         return sum(each.number for each in self.restarts if each.cause in NODE_LOST)
@@ -170,6 +165,15 @@ def total(bills: Sequence[Bill]) -> Bill:
         bound=any(each.bound for each in bills),
         **sums,
     )
+
+
+def goodput(bills: Sequence[Bill]) -> float | None:
+    """Return the share of training in the time outside queues; ``None`` if there was none.
+
+    JobSets weigh by their pods, so that it is a share of what is paid for.
+    """
+    paid = sum(each.paid * each.pods for each in bills)
+    return sum(each.training * each.pods for each in bills) / paid if paid > 0 else None
 
 
 def _merged(restarts: Iterable[Restarts]) -> tuple[Restarts, ...]:

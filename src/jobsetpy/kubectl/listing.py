@@ -74,8 +74,8 @@ def entry(jobset: Json, notes: Sequence[Json], now: datetime) -> dict[str, Any]:
     if found["state"] in IDLE:  # a pace is left over of a worker that has ended
         notes = [{key: each[key] for key in each if key != keys.PACE_ANNOTATION} for each in notes]
     paces = [_pace(each) for each in notes]
-    texts = [*map(_progress, notes), *(step for step, _ in paces)]
-    steps = [int(text) for text in texts if text.isdecimal()]
+    texts = [each.get(keys.PROGRESS_ANNOTATION) or "" for each in notes]
+    steps = [int(text) for text in (*texts, *(step for step, _ in paces)) if text.isdecimal()]
     highest = (status.get("inPlaceRestart") or {}).get("highestStep")
     counts = found["restarts"]
     return {
@@ -112,10 +112,6 @@ def _pace(notes: Json) -> tuple[str, str]:
     """Return the step and the steps per second of the last minute; "" if they are not known."""
     found = _PACE.fullmatch(str(notes.get(keys.PACE_ANNOTATION) or ""))
     return (found[1], found[2]) if found else ("", "")
-
-
-def _progress(notes: Json) -> str:
-    return str(notes.get(keys.PROGRESS_ANNOTATION) or "")
 
 
 def _cells(each: dict[str, Any], now: datetime) -> list[str]:

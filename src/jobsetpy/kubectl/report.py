@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
 from jobsetpy.errors import ForbiddenError
 from jobsetpy.kubectl import output, svg
-from jobsetpy.kubectl.bill import Bill, Estimate, bill, estimate, total
+from jobsetpy.kubectl.bill import Bill, Estimate, bill, estimate, goodput, total
 from jobsetpy.kubectl.cluster import JOBSETS, Cluster
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.listing import FULL
@@ -123,7 +123,8 @@ def _one(one: Bill, others: Sequence[Bill], price: float | None) -> Iterator[str
     if not one.bound:
         rows += [("waiting for pods", one.waiting), ("queue or suspended", one.queued)]
     rows.append(("all", one.seconds))
-    yield f"{one.namespace}/{one.name} {one.state}, since {_text(one.since)}, {one.pods} pods"
+    since = f"{one.since:%Y-%m-%d %H:%M:%S}Z"
+    yield f"{one.namespace}/{one.name} {one.state}, since {since}, {one.pods} pods"
     cells = [
         [name, _took(seconds), _share(seconds, one.seconds), _money(one, seconds, price)]
         for name, seconds in rows
@@ -154,6 +155,7 @@ def _estimated(one: Bill, found: Estimate | None, price: float | None) -> str:
 
 def _all(bills: Sequence[Bill], price: float | None, options: argparse.Namespace) -> Iterator[str]:
     rows = [_cells(each, price) for each in (*bills, total(bills))]
+    rows[-1][_COLUMNS.index("GOODPUT")] = _goodput(*bills)
     if price is not None:
         costs = sum(each.paid * each.pods for each in bills) / HOUR * price
         rows[-1][-1] = f"{costs:.2f}"
@@ -193,7 +195,7 @@ def _entry(each: Bill, found: Estimate | None, price: float | None) -> dict[str,
         "since": f"{each.since:%Y-%m-%dT%H:%M:%SZ}",
         "restarts": [one._asdict() for one in each.restarts],
         "training": each.training,
-        "goodput": each.goodput,
+        "goodput": goodput([each]),
         "nodes_lost": each.nodes_lost,
         "estimate_if_recreated": None if found is None else found._asdict(),
         **cost,
@@ -238,10 +240,9 @@ def _share(part: float, whole: float) -> str:
     return f"{part / whole:.2%}" if whole > 0 else ""
 
 
-def _goodput(each: Bill) -> str:
-    if each.goodput is None:
-        return "-"
-    return f"{'≤ ' if each.bound else ''}{each.goodput:.2%}"
+def _goodput(*bills: Bill) -> str:
+    share, bound = goodput(bills), any(each.bound for each in bills)
+    return "-" if share is None else f"{'≤ ' if bound else ''}{share:.2%}"
 
 
 def _cost(each: Bill, seconds: float, price: float) -> float:
@@ -250,10 +251,6 @@ def _cost(each: Bill, seconds: float, price: float) -> float:
 
 def _money(each: Bill, seconds: float, price: float | None) -> str:
     return "" if price is None else f"{_cost(each, seconds, price):.2f}"
-
-
-def _text(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _time(text: str) -> timedelta:

@@ -29,7 +29,9 @@ class Plugin:
         del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
         made = self.world.create(JobSet, body)
         if status:
-            made = self.world.patch(JobSet, "test-js", {"status": status}, subresource="status")
+            made = self.world.patch(
+                JobSet, made["metadata"]["name"], {"status": status}, subresource="status"
+            )
         return made
 
     def job(self, jobset, item="w", index=0, **status):

@@ -10,7 +10,7 @@ import pytest
 from jobsetpy.aio import LoopClock
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.kubectl import report
-from jobsetpy.kubectl.bill import Restarts, bill, estimate
+from jobsetpy.kubectl.bill import Restarts, bill, estimate, goodput
 from support.jobsets import replicated_job
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_bill_adds_the_time_since_the_last_write_to_the_current_activity():
 
     hours = [each / 3600 for each in found[5:9]]
     assert hours == [24, 2, 1, 20]
-    assert (found.training / 3600, found.goodput) == (19, 19 / 22)
+    assert (found.training / 3600, goodput([found])) == (19, 19 / 22)
     assert (found.nodes_lost, found.pods, found.bound) == (2, 4, False)
 
 
@@ -68,7 +68,7 @@ def test_bill_counts_seats_without_a_pod_as_no_training():
     sizes = {"pods": 3, "jobSizes": [{"job": "w-0", "seats": 1, "missing": 1}]}
     found = bill(jobset(spent={"missingMillis": HOUR // 2}, inPlaceRestart=sizes), NOW)
 
-    assert (found.missing / 3600, found.training / 3600, found.goodput) == (1, 18, 18 / 22)
+    assert (found.missing / 3600, found.training / 3600, goodput([found])) == (1, 18, 18 / 22)
     assert found.training + found.missing + found.starting + found.repeating == found.running
 
 
@@ -173,6 +173,18 @@ async def test_report_of_all_ends_with_their_sum(day, capsys):
     header, one, total, _ = capsys.readouterr().out.splitlines()
     assert header.split()[-3:] == ["GOODPUT", "NODES", "LOST"]
     assert one.split()[2:] == total.split()[1:]
+
+
+async def test_goodput_of_all_is_a_share_of_what_is_paid_for(day, capsys):
+    """4 pods trained 19 of 22 h, 96 pods 1 of 2 h: 172 of 280 pod-hours, at 10 each."""
+    spent = {"activity": "Running", "beganAt": "2026-01-01T22:00:00Z", "waitingMillis": HOUR}
+    spent["since"] = "2026-01-01T23:00:00Z"
+    large = replicated_job("w", 1, parallelism=96)
+    day.jobset(large, name="large", status={"timeSpent": spent})
+    assert await day.run("report", "--node-hour", "10") == 0
+
+    total = capsys.readouterr().out.splitlines()[3].split()
+    assert (total[:3], total[-3], total[-1]) == (["TOTAL", "26h", "20h"], "61.43%", "2800.00")
 
 
 async def test_report_is_json_for_programs(day, capsys):

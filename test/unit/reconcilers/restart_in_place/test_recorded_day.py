@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.kubectl.bill import Restarts, bill, estimate
+from jobsetpy.kubectl.bill import Restarts, bill, estimate, goodput
 from jobsetpy.testing import VirtualClock, make_pod
 from support.jobsets import replicated_job
 from support.restarts.epoch_plans import policy
@@ -164,7 +164,7 @@ async def test_hours_with_three_of_four_pods_are_three_quarters_of_training(rig)
     assert round(found.starting) == round(5 * MINUTE + 2 * HOUR * 0.75)
     assert round(found.repeating) == round(4 * HOUR * 0.75 / 2)
     assert round(found.training) == 23 * 60 + 45 - 150 - 95 - 90
-    assert round(found.goodput, 3) == round(1090 / 1440, 3)
+    assert round(goodput([found]), 3) == round(1090 / 1440, 3)
 
 
 async def test_report_of_a_recorded_day_equals_the_figures_computed_by_hand(rig):
@@ -189,6 +189,6 @@ async def test_report_of_a_recorded_day_equals_the_figures_computed_by_hand(rig)
     assert round(found.repeating) == round((5 * HOUR - 10 * MINUTE) * 0.1)
     assert found.repeated_steps == 101
     assert round(found.reported) == 10 * HOUR
-    assert round(found.goodput, 4) == round((21 * 60 + 22 - 15 - 29) / (22 * 60), 4)
+    assert round(goodput([found]), 4) == round((21 * 60 + 22 - 15 - 29) / (22 * 60), 4)
     guess = estimate(found, ())
     assert (guess.failures, round(guess.actual), round(guess.each)) == (2, 3 * MINUTE, 20 * MINUTE)

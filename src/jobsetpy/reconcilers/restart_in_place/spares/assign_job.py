@@ -299,7 +299,7 @@ def _with_seats(
         unfilled=sum(seat not in holders for seat in lost),
         wait_s=max(0.0, wait_s),
         ready=sum(pod.state == READY for pod in holders.values()),
-        digest=_digest(holders.values()),
+        digest=reduce(xor, (uid_digest(pod.uid) for pod in holders.values()), 0),
         sizes=(JobSize(job=job.name, seats=seats, missing=missing),) if missing else (),
     )
 
@@ -353,10 +353,6 @@ def _present_holders(
         else:
             lost[seat] = pod
     return holders, lost, done
-
-
-def _digest(pods: Iterable[SeatPod]) -> int:
-    return reduce(xor, (uid_digest(pod.uid) for pod in pods), 0)
 
 
 def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
