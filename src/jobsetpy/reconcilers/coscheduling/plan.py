@@ -43,7 +43,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.in_place_record import is_starting
 from jobsetpy.reconcilers.rules.membership import is_handled, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
-from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
 from jobsetpy.reconcilers.rules.times import Now
 
 
@@ -233,10 +233,9 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         return _without_gangs(jobset, before, stamp)
     finished = cond.finished(jobset.status.conditions) is not None
     if finished or jobset.spec.suspend is True:
-        draft = StatusDraft(jobset.status, now.wall)
-        for over in [messages.FINISHED] if finished else [messages.SUSPENDED, messages.UNBOUND]:
-            draft.set(over)
-        return CoschedulingPlan(stages=_removals(observed), status=draft.change())
+        over = [messages.FINISHED] if finished else [messages.SUSPENDED, messages.UNBOUND]
+        status = condition_change(jobset, now, *over)
+        return CoschedulingPlan(stages=_removals(observed), status=status)
     standings = _standings(observed, jobset, gangs, before)
     incomplete = {name for name, each in standings.items() if not each.complete}
     pod_group_stages, above = _pod_groups(observed, jobset, gangs, standings)

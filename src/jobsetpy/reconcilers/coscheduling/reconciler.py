@@ -206,7 +206,7 @@ class CoschedulingReconciler(CacheReader):
         for action, error in failed:
             if isinstance(action, ReplaceObject) and action.new is not None:
                 wanted = messages.refused(action.new.kind.RESOURCE.kind, action.new.name, error)
-                change = condition_change(jobset, wanted, moment(self._clock))
+                change = condition_change(jobset, moment(self._clock), wanted)
                 await self._status.store(jobset, change)
                 break  # one condition names the first
         raise_failures(failed, f"of {len(stage)} objects could not be written")

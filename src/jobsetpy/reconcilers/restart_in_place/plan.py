@@ -42,7 +42,7 @@ from jobsetpy.reconcilers.restart_in_place.steps.waiting import Waiting
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.barrier_state import is_waiting
 from jobsetpy.reconcilers.rules.membership import is_handled
-from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
 from jobsetpy.reconcilers.rules.times import Now
 
 
@@ -234,13 +234,12 @@ def _leave(jobset: JobSet, now: Now) -> EpochPlan:
     memory = EpochState(uid=jobset.metadata.uid, left=True) if may_resume else None
     if not is_handled(jobset):
         return EpochPlan(memory=memory, judged=True)
-    draft = StatusDraft(jobset.status, now.wall)
-    changed = [draft.set(wanted, announce=False) for wanted in conditions_to_clear(jobset)]
-    if not any(changed):
+    over = conditions_to_clear(jobset)
+    if not over:
         return EpochPlan(memory=memory, judged=True)
     return EpochPlan(
         memory=memory,
-        status=draft.change(),
+        status=condition_change(jobset, now, *over, announce=False),
         result=Result.done(summary="no further restart"),
         judged=True,
     )

@@ -140,10 +140,13 @@ class StatusDraft:
         )
 
 
-def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) -> StatusChange:
-    """Return the change that sets one condition; without a patch if it is set already."""
+def condition_change(
+    jobset: JobSet, now: Now, *wanted: cond.DesiredCondition, announce: bool = True
+) -> StatusChange:
+    """Return the change that sets conditions; without a patch if they are set already."""
     draft = StatusDraft(jobset.status, now.wall)
-    draft.set(wanted)
+    for each in wanted:
+        draft.set(each, announce=announce)
     return draft.change()
 
 
@@ -173,7 +176,10 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     if new.conditions != old.conditions:
         patch["conditions"] = [condition_json(item) for item in new.conditions]
     if new.replicated_jobs_status != old.replicated_jobs_status:
-        patch["replicatedJobsStatus"] = [_counters_json(i) for i in new.replicated_jobs_status]
+        patch["replicatedJobsStatus"] = [
+            {name: each for name, each in whole_json(status).items() if each != []}
+            for status in new.replicated_jobs_status
+        ]
     if patch or _ends_and_restarts(new) != _ends_and_restarts(old):
         # kubectl shows it even if it is 0, so it is stored with the first write.
         patch["restarts"] = new.restarts
@@ -202,10 +208,6 @@ _PLAIN: Final = (str, int, NoneType)
 def condition_json(condition: Condition) -> dict[str, Any]:
     """Return a condition as JSON, with the fields that its schema requires even if empty."""
     return {name: each for name, each in whole_json(condition).items() if each not in (None, 0)}
-
-
-def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
-    return {name: each for name, each in whole_json(status).items() if each != []}
 
 
 def _in_place_restart_json(

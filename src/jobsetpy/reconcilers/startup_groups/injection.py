@@ -103,7 +103,8 @@ def add_barrier(
         return []
     if any(text(each, "name") == keys.GROUP_INIT_CONTAINER for each in containers(spec)):
         return []
-    source = {"name": config_map_name(_jobset(pod)), "optional": True}
+    jobset = text(child(pod, "metadata", "labels"), keys.JOBSET_NAME)
+    source = {"name": config_map_name(jobset), "optional": True}
     volume = {"name": keys.GROUP_VOLUME, "configMap": source}
     settings = (settings or ContainerDefaults()).with_annotations(annotations)
     container = _container(pod, barrier) | resources_for(spec, settings)
@@ -181,7 +182,3 @@ def _security(spec: Json, *, shell: bool) -> dict[str, Any]:
         if user is not None:
             out["runAsUser"] = user
     return out
-
-
-def _jobset(pod: Json) -> str:
-    return text(child(pod, "metadata", "labels"), keys.JOBSET_NAME)

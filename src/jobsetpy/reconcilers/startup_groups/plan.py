@@ -172,11 +172,13 @@ def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -
     finished = cond.finished(jobset.status.conditions) is not None
     if finished or jobset.spec.suspend is True:
         # A group that gathered no longer does; others have no such condition to change.
-        over = decision.FINISHED if finished else decision.SUSPENDED
-        return StartupGroupPlan(status=condition_change(jobset, over, now))
+        over = [decision.FINISHED] if finished else [decision.SUSPENDED, decision.GONE]
+        return StartupGroupPlan(status=condition_change(jobset, now, *over))
     memory = _recall(observed, jobset, newest, memory, now)
     if memory.released >= newest:
         reported = cond.is_true(jobset.status.conditions, keys.GROUP_COMPLETED_CONDITION)
+        # Right after a resumption, the Jobs are still of the attempt before it, and suspended.
+        reported = reported or any(job.spec.suspend is True for job in observed.jobs())
         status = None if reported else _completed(jobset, memory, now)
         return StartupGroupPlan(memory=memory, status=status)
     started = observed.ledger.started(group)
@@ -229,7 +231,7 @@ def _release(observed: ObservedGroup, jobset: JobSet) -> int:
 def _completed(jobset: JobSet, memory: GroupMemory, now: Now) -> StatusChange | None:
     if jobset.spec.group_scheduling_config is None:
         return None
-    return condition_change(jobset, decision.completed(memory.size), now)
+    return condition_change(jobset, now, decision.completed(memory.size))
 
 
 def _wait(
@@ -249,12 +251,12 @@ def _wait(
     if elapsed >= memory.next_complaint:
         missing = decision.missing_pods(jobset, observed.jobs(), observed.pods())
         reported = decision.complaint(started, memory.size, missing, elapsed)
-        status = condition_change(jobset, reported, now)
+        status = condition_change(jobset, now, reported)
         memory = attrs.evolve(
             memory, reported=True, next_complaint=decision.next_complaint(elapsed)
         )
     elif not memory.reported and elapsed >= decision.TELL_AFTER_S:
-        status = condition_change(jobset, decision.starting(started, memory.size), now)
+        status = condition_change(jobset, now, decision.starting(started, memory.size))
         memory = attrs.evolve(memory, reported=True)
     tell = inf if memory.reported else decision.TELL_AFTER_S
     again = min(memory.next_complaint, elapsed + SAFETY_NET_S, tell, inf if at is None else at)

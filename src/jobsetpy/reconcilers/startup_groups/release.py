@@ -11,6 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+import attrs
+
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.job_size import pods_at_once
@@ -245,3 +247,5 @@ def completed(expected: int) -> cond.DesiredCondition:
 
 FINISHED: Final = _gathers(False, keys.GROUP_FINISHED_REASON, "jobset has finished")
 SUSPENDED: Final = _gathers(False, keys.GROUP_SUSPENDED_REASON, "jobset is suspended")
+GONE: Final = attrs.evolve(SUSPENDED, type=keys.GROUP_COMPLETED_CONDITION)
+"""Condition of a suspended JobSet: its pods are deleted, and gather when it is resumed."""

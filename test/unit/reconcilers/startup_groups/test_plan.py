@@ -11,6 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
@@ -291,6 +292,24 @@ def test_wait_ends_without_a_release_when_the_jobset_ends_or_is_suspended(spec, 
         assert reported(plan) == expected
         assert (plan.memory, plan.signal) == (None, None)
         assert not plan.waits
+
+
+def test_group_is_incomplete_from_its_suspension_until_it_has_started_again():
+    """Also while the JobSet is resumed, and its Jobs are not yet."""
+    group = StartupGroup()
+    group.start("0-0", "0-1", "1-0", "1-1")
+    assert reported(group.reconcile(0)) == [keys.GROUP_STARTED_REASON]
+    group.config_map = group.make_config_map("2", started="js-uid 1\n")
+    group.cluster.object["spec"]["suspend"] = True
+    for job in group.cluster.jobs.values():
+        job["spec"]["suspend"] = True
+    assert reported(group.reconcile(1)) == [keys.GROUP_SUSPENDED_REASON]
+    assert not cond.is_true(group.cluster.jobset.status.conditions, DONE)
+    group.cluster.object["spec"]["suspend"] = False
+    assert [reported(group.reconcile(at)) for at in (2, 3)] == [[], []]
+    for job in group.cluster.jobs.values():
+        job["spec"]["suspend"] = False
+    assert reported(group.reconcile(4)) == [keys.GROUP_STARTED_REASON]
 
 
 @pytest.mark.parametrize(

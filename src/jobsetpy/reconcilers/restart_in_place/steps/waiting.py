@@ -31,7 +31,7 @@ from jobsetpy.reconcilers.restart_in_place.steps.missing_pods import (
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
-from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
 from jobsetpy.reconcilers.rules.times import Now
 
 LOOK_AGAIN_MAX_S: Final = 600.0
@@ -159,9 +159,8 @@ def _clear_stalled(jobset: JobSet, reason: str, now: Now) -> StatusChange | None
     kind = keys.BARRIER_STALLED_CONDITION
     if not cond.is_true(jobset.status.conditions, kind):
         return None
-    draft = StatusDraft(jobset.status, now.wall)
-    draft.set(cond.DesiredCondition(kind, False, reason, "no pod is waited for"), announce=False)
-    return draft.change()
+    over = cond.DesiredCondition(kind, False, reason, "no pod is waited for")
+    return condition_change(jobset, now, over, announce=False)
 
 
 # ---- running groups ------------------------------------------------------------------------------
