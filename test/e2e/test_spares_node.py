@@ -10,11 +10,13 @@ import pytest
 
 from hack.images.training import PLAIN, framework_image
 from jobsetpy.api import keys
+from jobsetpy.api.agent_reports import PREPARED
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
+from support import patience
 from support.agents.spares_kit import SEATS, Group, running
-from support.agents.training_kit import NAMESPACE, RANKS_HAVE, Training, manifest
+from support.agents.training_kit import NAMESPACE, RANKS_HAVE, Training, cordon, manifest
 from support.cluster import objects
 from support.cluster.json_api import StoredJobSet
 from support.cluster.processes import pod_host_name, process_in
@@ -214,3 +216,37 @@ async def test_fewer_ranks_step_until_the_missing_pod_is_back(
         assert status.in_place_restart.restarts == 1
         assert status.in_place_restart.job_sizes == ()
         assert len({run["host"] for run in four.values()}) == 4
+
+
+async def test_smaller_group_withdraws_its_report_when_a_standby_dies(
+    node_cluster, node_client, tmp_path
+):
+    """Until there is another one; then the missing pod comes, and both step within a moment."""
+    node_cluster.load_images([framework_image(PLAIN)])
+    await install_agents(node_client)
+    body = manifest("fewer", PLAIN, "list", 2, tmp_path)
+    notes = (keys.MIN_PODS_ANNOTATION, keys.MIN_PODS_AFTER_ANNOTATION, keys.GROW_AFTER_ANNOTATION)
+    body["metadata"]["annotations"] |= dict(zip(notes, "100", strict=True))
+    group, one = Group(node_client, "fewer", Training(tmp_path, 2)), Training(tmp_path, 1)
+    (node,) = (await node_client.list_page(Node)).items
+    async with group.living(body):
+        runs = await group.training.stepping(0, 120)
+        left, lost = [await group.pod_of(runs[rank]["host"]) for rank in (0, 1)]
+
+        async def reports(state):
+            notes = (await group.read(Pod, left))["metadata"]["annotations"]
+            assert notes.get(keys.AGENT_STATE_ANNOTATION) == state
+
+        try:
+            await cordon(node_client, node.metadata.name, cordoned=True)
+            await node_client.delete(Pod, NAMESPACE, lost, grace_period_seconds=0)
+            await group.until(reports, PREPARED)
+            os.kill(one.unreleased()[runs[0]["host"]], signal.SIGKILL)
+            await group.until(reports, None)
+            await group.until(reports, PREPARED)
+        finally:
+            await cordon(node_client, node.metadata.name, cordoned=False)
+        history = await group.reaches(lambda s: s.synced_epoch == 3 and s.restart_history, 60)
+        grown = history[1].began_at.timestamp()
+        steps = await group.training.stepping(grown, 60)
+        assert max(run["at"] for run in steps.values()) - grown < patience.scaled(3)

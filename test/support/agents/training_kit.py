@@ -245,13 +245,14 @@ class Training:
         async with patience.timeout(START_LIMIT_S):
             before: dict[str, tuple[int, float]] = {}
             while True:
-                found = {host: (pid, _cpu_of(pid)) for host, pid in self._unreleased().items()}
+                found = {host: (pid, _cpu_of(pid)) for host, pid in self.unreleased().items()}
                 if len(found) == self.pods and found == before:
                     return {host: pid for host, (pid, _) in found.items()}
                 before = found
                 await asyncio.sleep(IDLE_S)
 
-    def _unreleased(self) -> dict[str, int]:
+    def unreleased(self) -> dict[str, int]:
+        """Return standby processes, ready or not, by the host name of their pod."""
         workers = {run["host"]: run["pid"] for run in self.runs().values()}
         found = {}
         for each in processes():
