@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from attrs import evolve
 
+from jobsetpy.reconcilers.restart_in_place.epochs import resizing
 from jobsetpy.reconcilers.restart_in_place.spares import assign_jobs
 from jobsetpy.reconcilers.restart_in_place.spares.assign_job import SeatPod
 from support.restarts import seat_explorer
@@ -61,11 +63,11 @@ def no_cycles() -> Iterator[None]:
 
 @pytest.mark.timeout(3600 if LARGE else 300)
 @pytest.mark.parametrize("case", {**CASES, **LARGE_CASES} if LARGE else CASES)
-def test_each_seat_has_one_worker_and_every_state_leads_to_a_running_group(case, record_property):
+def test_each_seat_has_one_worker_and_every_order_leads_to_a_running_group(case, record_property):
     """No two workers have a seat in an epoch, each seat has a pod, and the status never decreases."""
     explorer = Explorer(*CASES.get(case, LARGE_CASES.get(case)))
     explorer.run()
-    explorer.check_liveness()
+    record_property("events until all work", explorer.check_liveness(every_order=True))
     record_property("states", len(explorer.states))
 
     assert len(explorer.states) > 2000
@@ -77,7 +79,7 @@ def test_lost_spare_causes_no_restart(shape):
     """It may be lost, return, be deleted or turn unfit at any time: no epoch is opened."""
     explorer = Explorer(1, ("lost", "delete", "unfit", "takeover"), shape, spares_only=True)
     explorer.run()
-    explorer.check_liveness()
+    explorer.check_liveness(every_order=True)
 
     seen = {(s.synced, s.deprecated) for state in explorer.states for s in state.versions}
     assert seen == {(0, 0), (1, 0)}
@@ -177,14 +179,23 @@ def test_job_that_is_seated_in_part_is_found(monkeypatch):
 
 
 @pytest.mark.usefixtures("fresh_decisions")
-def test_manager_that_never_grows_is_found(monkeypatch):
-    """Pods that are back, and stay, would wait for ever."""
-    monkeypatch.setattr(seat_explorer, "growth_cause", lambda *_: None)
+@pytest.mark.parametrize("broken", ["waits for ever", "restarts for nothing"])
+def test_manager_that_never_grows_is_found(monkeypatch, broken):
+    """Pods are back, and stay: all of the group has to work again, whatever comes first."""
+    if broken == "waits for ever":
+        monkeypatch.setattr(resizing, "_can_grow", lambda *_: False)
+    else:  # the Job keeps its size
+        real = assign_jobs.assign_job
+        monkeypatch.setattr(
+            assign_jobs,
+            "assign_job",
+            lambda job, *more: real(evolve(job, fixed=job.missing > 0), *more),
+        )
     explorer = Explorer(1, ("lost",), ELASTIC)
     explorer.run()
 
     with pytest.raises(Violation, match="no way on"):
-        explorer.check_liveness()
+        explorer.check_liveness(every_order=True)
 
 
 @pytest.mark.usefixtures("fresh_decisions")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 
@@ -95,21 +96,35 @@ class StateGraph:
             self.back.append([])
         return number
 
-    def check_liveness(self) -> None:
-        """Check that from each state, without more faults, a goal can be reached."""
-        good = bytearray(len(self.states))
+    def check_liveness(self, *, every_order: bool = False) -> int:
+        """Check that from each state, without more faults, a goal can be reached.
+
+        Args:
+            every_order: True to check that it is reached in every order of events: there is neither
+                an end before it nor a way round.
+
+        Returns:
+            The most events that it takes; in the best order, unless every one was checked.
+        """
         self.goals = [i for i, state in enumerate(self.states) if self.is_goal(state)]
-        todo = list(self.goals)
-        for number in todo:
-            good[number] = 1
+        left, far = [0] * len(self.states), [-1] * len(self.states)
+        for before in chain.from_iterable(self.back):
+            left[before] += 1
+        for number in self.goals:
+            far[number] = 0
+        todo = deque(self.goals)
         while todo:
-            for before in self.back[todo.pop()]:
-                if not good[before]:
-                    good[before] = 1
+            number = todo.popleft()
+            for before in self.back[number]:
+                left[before] -= 1
+                # The farthest of its next states comes last.
+                if far[before] < 0 and not (every_order and left[before]):
+                    far[before] = far[number] + 1
                     todo.append(before)
-        stuck = good.find(0)
-        if stuck >= 0:
-            raise Violation(f"no way on from\n{self.way(stuck)}")
+        stuck = [number for number, events in enumerate(far) if events < 0]
+        if stuck:  # the last one that was found is at the end of a way, or on a way round
+            raise Violation(f"no way on from\n{self.way(stuck[-1])}")
+        return max(far)
 
     def way(self, number: int) -> str:
         """Return the events that lead to a state, and the state."""
