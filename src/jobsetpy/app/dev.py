@@ -108,11 +108,8 @@ async def _unregister(options: argparse.Namespace, names: Iterable[str]) -> None
         finally:
             await client.aclose()
     except (JobSetPyError, OSError, asyncio.CancelledError) as error:
-        _say(f"webhooks stay registered, and refuse writes ({error}): kubectl delete {_both(left)}")
-
-
-def _both(names: Iterable[str]) -> str:
-    return " ".join(each.lower().replace(" ", "/") for each in names)
+        both = " ".join(each.lower().replace(" ", "/") for each in left)
+        _say(f"webhooks stay registered, and refuse writes ({error}): kubectl delete {both}")
 
 
 def _watched(target: str) -> tuple[Path, str]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.app.user_programs import Setup
 from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse
 from jobsetpy.manager import Manager, Runnable
@@ -129,7 +128,8 @@ def _webhook(
         "timeoutSeconds": one.timeout_s,
     }
     selector = one.namespace_selector
-    if selector is None and at.namespaced and _of_kubernetes(at):
+    of_kubernetes = "." not in at.group or at.group.endswith(".k8s.io")
+    if selector is None and at.namespaced and of_kubernetes:
         # Or the manager's own pods, and the system's, could not start while no webhook answers.
         name = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
         selector = {"matchExpressions": [{**name, "values": sorted({_SYSTEM, namespace})}]}
@@ -138,7 +138,3 @@ def _webhook(
     if one.object_selector is not None:
         out["objectSelector"] = one.object_selector
     return out
-
-
-def _of_kubernetes(at: ResourceInfo) -> bool:
-    return "." not in at.group or at.group.endswith(".k8s.io")

@@ -38,14 +38,10 @@ def _controller_uid(obj: Any) -> tuple[str, ...]:
     return ()
 
 
-def _namespace(obj: Any) -> tuple[str, ...]:
-    return (obj.metadata.namespace,)
-
-
 OWNER_UID: Index[Any] = Index("metadata.ownerReferences.controller.uid", _controller_uid)
 """By the UID of the owner that manages the object (at most one has ``controller: true``)."""
 
-BY_NAMESPACE: Index[Any] = Index("metadata.namespace", _namespace)
+BY_NAMESPACE: Index[Any] = Index("metadata.namespace", lambda obj: (obj.metadata.namespace,))
 """By namespace; with it, ``Store.list(namespace)`` does not scan."""
 
 

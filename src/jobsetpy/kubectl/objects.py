@@ -140,6 +140,9 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
     model = typed(JobSet, jobset)
     status, policy = model.status, model.spec.failure_policy
     done = status.in_place_restart or InPlaceRestart()
+    if (done.job_sizes or done.taken_seats or done.taken_jobs) and _is_starting(jobset):
+        # Its pods are new, or not there yet: they begin with all seats, each with its own.
+        done = msgspec.structs.replace(done, job_sizes=(), taken_seats=(), taken_jobs=())
     meta = jobset["metadata"]
     mine = owned(jobs, {meta["uid"]})
     of_jobs: dict[str, list[Json]] = {}
@@ -212,6 +215,13 @@ def _state(jobset: Json) -> str:
     from jobsetpy.reconcilers.rules.summary import state
 
     return state(typed(JobSet, jobset))
+
+
+def _is_starting(jobset: Json) -> bool:
+    from jobsetpy.api.jobset import JobSet
+    from jobsetpy.reconcilers.rules.in_place_record import is_starting
+
+    return is_starting(typed(JobSet, jobset))
 
 
 def _barrier(model: JobSet, pods: list[Json], jobset: Json) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def explain(
     return Answer(
         [
             *sentences,
-            *_smaller(jobset, of_jobs, now),
+            *_smaller(found, jobset, of_jobs, now),
             *_log_reports(of_jobs),
             *_unheard(jobset, of_jobs),
             *_unfit_nodes(of_jobs),
@@ -287,11 +287,12 @@ def _no_step(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> list[s
     return [f"{text}$JOBSET_PROGRESS_FILE (docs/how-to/progress.md#report-progress)."]
 
 
-def _smaller(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
+def _smaller(found: dict[str, Any], jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
     """Return a sentence on a group that works with fewer pods: the pods that it waits for."""
     status = child(jobset, "status")
     record = child(status, "inPlaceRestart")
-    missing = sum(one["missing"] for one in items(record, "jobSizes"))
+    jobs = [job for item in found["replicatedJobs"] for job in item["jobs"]]
+    missing = sum(job.get("missing", 0) for job in jobs)
     if not missing:
         return []
     states: dict[str, list[str]] = {}

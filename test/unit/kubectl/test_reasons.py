@@ -189,7 +189,7 @@ def test_smaller_group_says_for_which_pods_it_waits(states, waits):
         one["metadata"] |= {"name": f"p{number}", "annotations": notes}
     record = {
         "pods": 2,
-        "jobSizes": [{"job": "w", "seats": 2, "missing": 1}],
+        "jobSizes": [{"job": "j", "seats": 2, "missing": 1}],
         "resizeTime": CREATED,
     }
     of = jobset(status={"syncedEpoch": 2, "inPlaceRestart": record}, failurePolicy=IN_PLACE)

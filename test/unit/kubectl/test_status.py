@@ -201,6 +201,9 @@ def test_job_with_fewer_pods_is_shown():
         (None, "starting"),
     ]
     assert "0/2 ready, works with 1 of 2 pods" in text
+    since = {"lastTransitionTime": "2026-01-01T00:00:00Z", "type": "Suspended", "status": "True"}
+    jobset["status"]["conditions"] = [since]  # its next pods begin with all seats
+    assert "missing" not in describe(jobset, jobs, pods)["replicatedJobs"][0]["jobs"][0]
     record = {"cause": {"reason": "PodDeleted"}, "pods": 1, "seatsTaken": 1}
     assert timeline.cause_of(record) == "PodDeleted; 1 pod works since then"
 

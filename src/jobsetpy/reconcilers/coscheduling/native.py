@@ -133,7 +133,7 @@ class NativeWatch:
         of_owner, out = rt.enqueue_owner(JobSet), []
         for each in self._caches:
             out.append(rt.Watch[Any](each.pod_groups, of_owner, when=_goes_or_is_disrupted))
-            out.append(rt.Watch[Any](each.workloads, of_owner, when=_goes))
+            out.append(rt.Watch[Any](each.workloads, of_owner, when=lambda event: event.deleted))
         return out
 
 
@@ -145,10 +145,6 @@ def _caches(manager: rt.Manager, api: NativeApi) -> _Caches:
         api.workload, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID], optional=True
     )
     return _Caches(api, pod_groups, workloads)
-
-
-def _goes(event: rt.Event[Any]) -> bool:
-    return event.deleted
 
 
 def _goes_or_is_disrupted(event: rt.Event[SchedulingPodGroup]) -> bool:

@@ -59,7 +59,8 @@ class _HeldOutput:
 
     def say(self, text: str) -> None:
         """Write a line of our own immediately: mistakes should be visible before a failure."""
-        os.write(2 if self._real is None else self._real[1], _line(text))
+        line = PREFIX + text.encode("utf-8", "replace") + b"\n"
+        os.write(2 if self._real is None else self._real[1], line)
 
     def let_go(self) -> None:
         """Write the buffer to the real standard error, with a prefix, and stop buffering."""
@@ -77,10 +78,6 @@ class _HeldOutput:
             os.write(2, PREFIX + line + b"\n")
         os.close(self._file)
         self._real = None
-
-
-def _line(text: str) -> bytes:
-    return PREFIX + text.encode("utf-8", "replace") + b"\n"
 
 
 def _say(text: str) -> None:
