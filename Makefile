@@ -98,16 +98,16 @@ helm-lint: $(STAMP) ## Check the Helm chart
 
 # ---- tests ----------------------------------------------------------------------------------------
 
-PLAIN := -m "not cluster and not node and not clients and not foreign and not releases" \
-  test/architecture test/property test/unit test/contract
+WITHOUT_SERVERS := not cluster and not node and not clients and not foreign and not releases
+PLAIN := test/architecture test/property test/unit test/contract
 
 .PHONY: check
-check: lint ## Run lint, and the tests that need no cluster on all cores
-	@$(PYTEST) -q -n auto --dist worksteal $(PLAIN) $(ARGS)
+check: lint ## Run lint, and the tests that need no cluster on all cores, except the longest searches
+	@$(PYTEST) -q -n auto --dist worksteal -m "$(WITHOUT_SERVERS) and not exhaustive" $(PLAIN) $(ARGS)
 
 .PHONY: unit
 unit: $(STAMP) ## Run the tests that need no cluster
-	@$(PYTEST) $(PLAIN) $(ARGS)
+	@$(PYTEST) -m "$(WITHOUT_SERVERS)" $(PLAIN) $(ARGS)
 
 .PHONY: integration
 integration: $(STAMP) ## Run the tests against a real control plane
