@@ -36,8 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     if parser.prog.endswith(" scale"):
         parser.add_argument(
-            "--nodes", metavar="N", type=int, required=True, help="pods of each Job that train"
-        )
+            "--nodes", metavar="N", type=output.at_least(1), required=True,
+            help="pods of each Job that train; suspend takes away all",
+        )  # fmt: skip
         parser.add_argument("--replicated-job", metavar="NAME", help="only the Jobs of this one")
     if not parser.prog.endswith(" restart"):
         return
@@ -85,8 +86,6 @@ async def _scale(cluster: Cluster, options: argparse.Namespace, jobset: Json) ->
     chosen = [each for each in items if only in {None, each["name"]}]
     if not chosen:
         raise CommandError(f'error: jobset "{options.name}" has no replicatedJob "{only}"')
-    if options.nodes < 1:
-        raise CommandError("error: --nodes must be at least 1; suspend takes away all pods")
     for item in chosen:
         spec = item["template"]["spec"]
         if not spec.get("parallelism") or spec["parallelism"] != spec.get("completions"):
@@ -134,26 +133,19 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: Json) 
 
 
 def _chosen(options: argparse.Namespace, jobs: list[Json]) -> list[Json]:
-    if options.job:
-        by_name = {job["metadata"]["name"]: job for job in jobs}
-        try:
-            return [by_name[name] for name in options.job]
-        except KeyError as missing:
-            problem = f'error: jobset "{options.name}" has no job "{missing.args[0]}"'
-            raise CommandError(problem) from None
-    if options.replicated_job:
-        of_it = options.replicated_job
-        found = [
-            job
-            for job in jobs
-            if job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) == of_it
-        ]
-        if not found:
-            raise CommandError(f'error: jobset "{options.name}" has no jobs of "{of_it}"')
-        return found
-    if not jobs:
-        raise CommandError(f'error: jobset "{options.name}" has no jobs to restart')
-    return jobs
+    names, item = options.job or (), options.replicated_job
+    known = {job["metadata"]["name"]: job for job in jobs}
+    if unknown := [name for name in names if name not in known]:
+        raise CommandError(f'error: jobset "{options.name}" has no job "{unknown[0]}"')
+    found = [
+        known[name]
+        for name in names or known
+        if item in (None, known[name]["metadata"]["labels"].get(keys.REPLICATED_JOB_NAME))
+    ]
+    if not found:
+        what = f'of "{item}"' if item else "to restart"
+        raise CommandError(f'error: jobset "{options.name}" has no jobs {what}')
+    return found
 
 
 async def _patch(

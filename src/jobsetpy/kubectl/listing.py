@@ -57,8 +57,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         shown = int(not everywhere)
         rows = [_cells(each, now)[shown:] for each in found]
         styles = [output.STYLES.get(each["state"], "") for each in found]
-        for line in output.table(COLUMNS[shown:], rows, styles):
-            print(line)  # noqa: T201
+        print(*output.table(COLUMNS[shown:], rows, styles), sep="\n")  # noqa: T201
     return 0
 
 

@@ -55,10 +55,13 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.follow:
         await follow(cluster, options.name, options.rank)
         return 0
-    found = pods_of(await status.look(cluster, options.name), options.rank)
+    seen = await status.look(cluster, options.name)
+    found = pods_of(seen, options.rank)
     if not found:
+        ranks = [pod.rank for pod in pods_of(seen, None) if pod.rank is not None]
+        other = f" of --rank {options.rank[0]}, but of 0 to {max(ranks)}" if ranks else ""
         raise CommandError(
-            f"error: jobset {options.name} has no such pods: logs go with their pods; "
+            f"error: jobset {options.name} has no pods with logs{other}: logs go with their pods; "
             f"kubectl jobset restarts {options.name} has the causes of its restarts"
         )
     reader = _Reader(cluster)

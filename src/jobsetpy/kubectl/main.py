@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from jobsetpy.extras import require
 from jobsetpy.kubectl.errors import EXIT_ERROR, EXIT_USAGE, CommandError
@@ -75,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _suggest(arguments[0])
         options, unknown = parser(chosen).parse_known_args(arguments[:end])
         if unknown:
-            _refuse(chosen, unknown)
+            hint = ": the program and its arguments go after --" if chosen == "create" else ""
+            message = f"error: unrecognized arguments: {' '.join(unknown)}{hint}"
+            raise CommandError(f"{message}; see kubectl jobset {chosen} --help", EXIT_USAGE)
         options.program = arguments[end + 1 :]
         return _run(options)
     except CommandError as problem:
@@ -100,12 +102,6 @@ def _suggest(word: str) -> None:
         raise CommandError(
             f"error: unknown command {word!r}: did you mean {near[0]!r}?", EXIT_USAGE
         )
-
-
-def _refuse(chosen: str, unknown: Sequence[str]) -> NoReturn:
-    where = ": the program and its arguments go after --" if chosen == "create" else ""
-    message = f"error: unrecognized arguments: {' '.join(unknown)}{where}"
-    raise CommandError(f"{message}; see kubectl jobset {chosen} --help", EXIT_USAGE)
 
 
 def parser(chosen: str = "") -> argparse.ArgumentParser:

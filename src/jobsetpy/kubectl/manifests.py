@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -96,13 +97,7 @@ def read(paths: Sequence[str]) -> Iterator[Document]:
 
 def _split(place: str, text: str) -> Iterator[Document]:
     """Yield the documents of a text separately, so that a broken one does not hide the others."""
-    parts: list[list[str]] = [[]]
-    for line in text.splitlines():
-        if line == "---" or line.startswith("--- "):
-            parts.append([line[3:]])
-        else:
-            parts[-1].append(line)
-    bodies = [body for part in parts if (body := "\n".join(part)).strip()]
+    bodies = [body for body in re.split(r"(?m)^---(?=\s|$)", text) if body.strip()]
     for number, body in enumerate(bodies, 1):
         yield from _parsed(f"{place}, document {number}" if len(bodies) > 1 else place, body)
 
@@ -145,7 +140,7 @@ def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -
     version = data.get("apiVersion", _API_VERSION)
     if version != _API_VERSION:
         errors.append(str(invalid("apiVersion", version, f'must be "{_API_VERSION}"')))
-    jobset = complete(schema, jobset)
+    jobset = complete(schema, dict(rewrite_jobset(jobset)[0]))
     wrong = [f"{cause['field']}: {cause['message']}" for cause in problems(schema, jobset)]
     if status is not None:
         jobset["status"] = status
@@ -153,8 +148,7 @@ def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -
         return Verdict(jobset, errors + wrong, [])
     # Admission only warns: another project's newer version may have defined it.
     errors += [str(each) for each in check_annotations(jobset).warnings]
-    jobset = copy.deepcopy(dict(rewrite_jobset(jobset)[0]))
-    jobset = dict(fill(jobset, {}, ClusterDefaults()).jobset)
+    jobset = copy.deepcopy(dict(fill(jobset, {}, ClusterDefaults()).jobset))
     if features.in_place_restart:
         injected = inject(jobset, image=agent_image)
         if injected.problems:

@@ -125,10 +125,8 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def parse_time(text: str | None) -> datetime | None:
     """Parse a time from the API server; ``None`` if there is none."""
-    if not text:
-        return None
     try:
-        found = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text or "")
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -19,6 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.job_controller import replacement_del
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items
 
 MAX_NAMED: Final = 3
+NO_REASON: Final = "Its Jobs are not ready yet; no reason is reported."
 
 _RUNS: Final = "runs"
 
@@ -71,7 +72,7 @@ def explain(
     if word == "Running":
         sentences += _last_restart(jobset, now)
     elif not sentences:
-        sentences = ["Its Jobs are not ready yet; no reason is reported."]
+        sentences = [NO_REASON]
     off = _no_step(jobset, mine, of_jobs)
     return Answer(
         [

@@ -77,8 +77,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         output.write(found[0] if options.name else found, options.output)
     else:
         lines = _one(bills[0], others, price) if options.name else _all(bills, price, options)
-        for line in (*lines, *_notes(bills)):
-            print(line)  # noqa: T201
+        print(*lines, *_notes(bills), sep="\n")  # noqa: T201
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.cluster import Cluster
@@ -40,14 +41,11 @@ def _print(history: list[dict[str, object]]) -> None:
     columns, rows = timeline.table(history)
     rows.reverse()
     styles = [output.STYLES.get(row[-1], "") if row[-1] != "Completed" else "" for row in rows]
-    for line in output.table(columns, rows, styles):
-        print(line)  # noqa: T201
+    print(*output.table(columns, rows, styles), sep="\n")  # noqa: T201
 
 
-def _nothing(jobset: dict[str, object], name: str) -> str:
-    status = jobset.get("status")
-    counted = status.get("restarts") if isinstance(status, dict) else 0
-    if counted:
+def _nothing(jobset: dict[str, Any], name: str) -> str:
+    if counted := (jobset.get("status") or {}).get("restarts"):
         return (
             f"{name} has been restarted {counted} times, but its status has no history: another "
             "controller or an older CRD of JobSets is installed"

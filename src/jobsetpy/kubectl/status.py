@@ -120,8 +120,25 @@ async def look(cluster: Cluster, name: str) -> dict[str, Any]:
         raise failed.exceptions[0] from None
     found = describe(jobset, jobs.result(), pods.result())
     answer = reasons.explain(found, jobset, jobs.result(), pods.result(), _now())
-    missing = await _missing_accounts(cluster, jobs.result())
-    return found | {"why": [*missing, *answer.sentences], "more": answer.more}
+    why = await _missing_accounts(cluster, jobs.result())
+    if found["state"] == "Waiting" and any(
+        len(item["jobs"]) < item["replicas"] for item in found["replicatedJobs"]
+    ):
+        why += await _refusals(cluster, jobset)
+    why += [each for each in answer.sentences if not why or each != reasons.NO_REASON]
+    return found | {"why": why, "more": answer.more}
+
+
+async def _refusals(cluster: Cluster, jobset: dict[str, Any]) -> list[str]:
+    """Return the last event about an object that the manager could not create."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{cluster.namespace}/events"
+    query = ("fieldSelector", f"regarding.uid={jobset['metadata']['uid']}")
+    try:
+        found = await cluster.items(path, query)
+    except ApiError:
+        return []  # no right to read them, which is no reason to show nothing
+    found = [each for each in found if each["reason"].endswith("CreationFailed")]
+    return [each["note"] for each in sorted(found, key=lambda each: str(each["eventTime"]))[-1:]]
 
 
 async def _missing_accounts(cluster: Cluster, jobs: list[dict[str, Any]]) -> list[str]:

@@ -162,6 +162,8 @@ def test_scale_changes_elastic_jobs_only(run, kubectl):
     """Both numbers of a template are set; another template is refused."""
     elastic = replicated_job("w", 1, parallelism=2, job_spec={"completions": 2})
     kubectl.jobset(elastic, replicated_job("fixed", 1, parallelism=2, job_spec={"completions": 9}))
+    with pytest.raises(SystemExit):
+        run("scale", "test-js", "--nodes", "0")
     refused = run("scale", "test-js", "--nodes", "3")
     code, out, _ = run("scale", "test-js", "--nodes", "3", "--replicated-job", "w")
     items = kubectl.world.list("jobsets")[0]["spec"]["replicatedJobs"]

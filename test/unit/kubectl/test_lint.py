@@ -101,6 +101,11 @@ def test_violations_of_the_crd_are_reported_like_the_api_server_does(case):
     assert error in errors_of(data)
 
 
+def test_number_with_a_fraction_is_accepted_as_an_amount():
+    """Admission writes it as text before the schema is checked."""
+    assert errors_of(changed((*CONTAINER, "resources"), {"limits": {"cpu": 0.5}})) == []
+
+
 def test_errors_are_those_of_the_webhook():
     """A manifest has no defaults yet."""
     data = manifest(

@@ -139,8 +139,13 @@ async def test_log_of_a_pod_that_is_gone_is_reported(looks, capsys):
 
     assert (code, out) == (1, "[3 b-1] here\n")
     assert err == "pod a-0 is gone, and its log with it\n"
-    looks(found())
-    with pytest.raises(CommandError, match="has no such pods: logs go with their pods"):
+    looks(found(RUNS, OTHER), found())
+    Options.rank = [9]
+    with pytest.raises(
+        CommandError, match="has no pods with logs of --rank 9, but of 0 to 3: logs"
+    ):
+        await logs.run(cluster_with(), Options)
+    with pytest.raises(CommandError, match="has no pods with logs: logs go with their pods"):
         await logs.run(cluster_with(), Options)
 
 

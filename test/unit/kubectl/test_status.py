@@ -41,6 +41,19 @@ async def test_status_shows_the_barrier(training, capsys):
         assert part in text, text
 
 
+async def test_job_that_is_refused_is_the_reason(kubectl, capsys):
+    """The last event about a failed creation has the field, its value and what would be right."""
+    uid = kubectl.jobset(replicated_job("w", 1))["metadata"]["uid"]
+    for at, why in ((2, "limits: Invalid value: -1"), (1, "before")):
+        kubectl.world.create("events", {
+            "metadata": {"name": f"e{at}"}, "regarding": {"uid": uid}, "reason": "JobCreationFailed",
+            "eventTime": f"2026-01-01T00:00:0{at}.000000Z", "note": why,
+        })  # fmt: skip
+    await kubectl.run("status", "test-js")
+
+    assert "├── limits: Invalid value: -1\n" in capsys.readouterr().out
+
+
 async def test_uncounted_restarts_are_shown(training, capsys):
     """A requested restart is not among those that count."""
     status = {"inPlaceRestart": {"restarts": 0, "uncountedEpochs": 1}, "restarts": 0}

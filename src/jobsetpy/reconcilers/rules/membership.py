@@ -13,6 +13,8 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import ObjectKey
 
 MAX_JOBS: Final = 100_000
+MAX_PARALLELISM: Final = 100_000
+"""Kubernetes' maximum for an indexed Job: with a higher number, no Job can be created."""
 """Maximum number of Jobs of a JobSet, over all its ReplicatedJobs.
 
 More are not feasible: etcd holds some gigabytes, and each reconcile reads all Jobs.

@@ -38,6 +38,7 @@ from jobsetpy.reconcilers.rules.field_errors import (
 )
 from jobsetpy.reconcilers.rules.json_equality import same
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, job_spec, number, objects, text
+from jobsetpy.reconcilers.rules.membership import MAX_PARALLELISM
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.startup_groups.validation import group_scheduling
 from jobsetpy.reconcilers.validation.create import coordinator, gated_fields, in_place_restart
@@ -150,8 +151,8 @@ def _resized(old: Json, before: Json, after: Json, path: str) -> Iterator[FieldE
             # Running Jobs keep their size, and their pods would wait for a group of another size.
             why = "must stay set, since running Jobs cannot be resized to nothing"
             yield invalid(f"{path}.{name}", None, why)
-        elif value < 1:
-            yield invalid(f"{path}.{name}", value, f"{name} must be >= 1")
+        elif not 1 <= value <= MAX_PARALLELISM:
+            yield invalid(f"{path}.{name}", value, f"{name} must be >= 1, <= {MAX_PARALLELISM}")
     if None not in counts.values() and counts["parallelism"] != counts["completions"]:
         why = "completions must be equal to parallelism for Elastic Indexed Jobs"
         yield invalid(f"{path}.completions", counts["completions"], why)

@@ -69,6 +69,7 @@ REFUSED = [
     # --- counts and names
     ("gen-name", jobset(rjob("worker"), generate_name="a" * 49 + "-"), f"{JOBS}[0].name", "job names"),
     ("product", jobset(rjob(replicas=MAX, job={"parallelism": MAX})), "<nil>", "must not exceed 2147483647"),
+    ("indexed-pods", jobset(rjob(job={"parallelism": 100_001})), f"{JOBS}[0].template.spec.parallelism", "Invalid value: 100001: must be at most 100000"),
     ("negative-product", jobset(rjob(replicas=-MAX - 1, job={"parallelism": -MAX - 1})), "<nil>", "must not exceed 2147483647 for replicatedJob 'w'"),
     ("dotted-job", jobset(rjob("a.b")), f"{JOBS}[0].name", "DNS-1035"),
     ("digit-first", jobset(name="1js"), f"{JOBS}[0].name", "DNS-1035"),

@@ -29,7 +29,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     pod_spec,
     text,
 )
-from jobsetpy.reconcilers.rules.membership import MAX_JOBS
+from jobsetpy.reconcilers.rules.membership import MAX_JOBS, MAX_PARALLELISM
 from jobsetpy.reconcilers.rules.names import POD_SUFFIX, job_name
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 
@@ -51,7 +51,7 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
     for at, job in objects(spec, "replicatedJobs"):
         path = f"spec.replicatedJobs[{at}]"
         seen.add(text(job, "name"))
-        problems += _pods_product(job)
+        problems += _pods_product(job, f"{path}.template.spec")
         problems += _group_name(job, path)
         problems += _generated_names(job, name, path)
         problems += _depends_on(job, seen)
@@ -88,13 +88,16 @@ def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
     return [problem for path, job in jobs for problem in _in_place(job, path)]
 
 
-def _pods_product(job: Json) -> Iterator[FieldError]:
-    parallelism = number(job_spec(job), "parallelism")
+def _pods_product(job: Json, path: str) -> Iterator[FieldError]:
+    template = job_spec(job)
+    parallelism = number(template, "parallelism")
     if replicas_of(job) * (1 if parallelism is None else parallelism) > keys.INT32_MAX:
         yield plain(
             "the product of replicas and parallelism must not exceed "
             f"{keys.INT32_MAX} for replicatedJob '{text(job, 'name')}'"
         )
+    elif (parallelism or 0) > MAX_PARALLELISM and text(template, "completionMode") == "Indexed":
+        yield invalid(f"{path}.parallelism", parallelism, f"must be at most {MAX_PARALLELISM}")
 
 
 def _group_name(job: Json, path: str) -> list[FieldError]:
