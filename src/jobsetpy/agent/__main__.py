@@ -63,6 +63,11 @@ def _load() -> Any:
         sys.modules[module.__name__] = module
     from jobsetpy.agent.main import main
 
+    if sys.argv[1:2] == ["supervise"]:
+        import jobsetpy.agent.supervisor.supervisor
+    else:
+        import jobsetpy.agent.sidecar.sidecar  # noqa: F401 - main imports it again
+
     for module in deferred:
         for name in _DEFERRED[module.__name__]:
             vars(module).pop(name)

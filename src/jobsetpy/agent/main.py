@@ -11,7 +11,6 @@ from typing import Final
 from jobsetpy.agent.protocol.log import JsonLog
 from jobsetpy.agent.protocol.settings import EXIT_USAGE, ConfigurationError
 from jobsetpy.agent.protocol.signals import EXIT_STOPPED, leave_on_signals
-from jobsetpy.agent.sidecar.sidecar import main as run_sidecar
 from jobsetpy.aio import LoopClock
 
 USAGE: Final = """usage: python -m jobsetpy.agent [supervise -- COMMAND [ARGUMENT ...]]
@@ -61,6 +60,8 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
             return 0
         if argv:
             raise ConfigurationError(f"no mode of the agent: {argv[0]!r}; variables configure it")
+        from jobsetpy.agent.sidecar.sidecar import main as run_sidecar
+
         return run_sidecar(log=log)
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))

@@ -1,7 +1,7 @@
 """Table of the annotations of JobSets: the one place that names, parses and describes them.
 
-Validation, defaults, ``kubectl jobset explain``, ``lint`` and the reference page read it. The agent
-imports it with each start, so parsers import what they need when they run.
+Validation, defaults, ``kubectl jobset explain``, ``lint`` and the reference page read it. The names
+that agents use are defined in ``agent_keys``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+from jobsetpy.api import agent_keys
 
 PREFIX: Final = "jobset.sigs.k8s.io/"
 ALPHA_PREFIX: Final = "alpha.jobset.sigs.k8s.io/"
@@ -453,8 +455,9 @@ INJECTED_LIMITS_ANNOTATION: Final = _row(
     "injected-limits", "resource limits of containers that admission adds", _AMOUNTS, _PLATFORM,
     levels=_BOTH)
 INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANNOTATION)
-LOST_NODE_DEADLINE_ANNOTATION: Final = _row(
-    "lost-node-deadline", "time after which pods on an unreachable node are given up",
+_row(
+    agent_keys.LOST_NODE_DEADLINE_ANNOTATION,
+    "time after which pods on an unreachable node are given up",
     Form(_DEADLINE, _deadline), _LOST, default="the manager's `lostNodes.deadline`")
 RESTART_BACKOFF_ANNOTATION: Final = _row(
     "restart-backoff", "first pause between restarts in quick succession, doubled each time",
@@ -515,26 +518,23 @@ COPIED_FIELDS_ANNOTATION: Final = _written(
 # Users set it on a child Job, not on its template.
 RESTART_ANNOTATION: Final = _written(
     "restart", "on a child Job, with any value: the Job is recreated, which is not counted")
-EPOCH_ANNOTATION: Final = _written("epoch", "epoch that the agent has reached")
-RESTART_CAUSE_ANNOTATION: Final = _written(
-    "in-place-restart-cause", "failure of the worker's last run, with its epoch")
-PROGRESS_ANNOTATION: Final = _written("progress", "last step that the worker reported")
-FIRST_PROGRESS_ANNOTATION: Final = _written(
-    "first-progress", "first step of the run, and the seconds until then")
-PACE_ANNOTATION: Final = _written(
-    "pace", "step and steps per second, once a minute, of the first pod of a ReplicatedJob")
+_written(agent_keys.EPOCH_ANNOTATION, "epoch that the agent has reached")
+_written(agent_keys.RESTART_CAUSE_ANNOTATION, "failure of the worker's last run, with its epoch")
+_written(agent_keys.PROGRESS_ANNOTATION, "last step that the worker reported")
+_written(agent_keys.FIRST_PROGRESS_ANNOTATION, "first step of the run, and the seconds until then")
+_written(
+    agent_keys.PACE_ANNOTATION,
+    "step and steps per second, once a minute, of the first pod of a ReplicatedJob")
 ATTEMPT_ANNOTATION: Final = _written(
     "in-place-restart-attempt", "epoch of an agent of the Go project, counted from 0")
-AGENT_STATE_ANNOTATION: Final = _written(
-    "in-place-restart-state",
+_written(
+    agent_keys.AGENT_STATE_ANNOTATION,
     "`parked` or `ready` (spares), `prepared` (worker of a smaller group, with its standby), "
     "`saving=SECONDS` (grace period), `unfit: REASON`")
-LOG_REPORT_ANNOTATION: Final = _written(
-    "in-place-restart-log-report", "last line that a rule on the worker's output reports")
-UNHEARD_ANNOTATION: Final = _written(
-    "in-place-restart-unheard", "neighbours that send no heartbeats")
-UNPROBED_ANNOTATION: Final = _written(
-    "in-place-restart-unprobed",
+_written(agent_keys.LOG_REPORT_ANNOTATION, "last line that a rule on the worker's output reports")
+_written(agent_keys.UNHEARD_ANNOTATION, "neighbours that send no heartbeats")
+_written(
+    agent_keys.UNPROBED_ANNOTATION,
     "epoch and uptime at which an agent ended, since its kubelet had stopped probing it")
 REPLACED_EARLY_ANNOTATION: Final = _written(
     "replaced-early", "number of predecessors in a row that ended before they had run")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from jobsetpy.api.agent_keys import *  # noqa: F403 - as below
 from jobsetpy.api.annotations import *  # noqa: F403 - their names are names of the API, too
 
-GROUP: Final = "jobset.x-k8s.io"
-VERSION: Final = "v1alpha2"
 SYSTEM_NAMESPACE: Final = "jobset-system"
 """Namespace of the manager's objects if it does not run in a pod, whose namespace it would use."""
 AUTHORITY_NAME: Final = "jobset"
@@ -25,16 +24,8 @@ KUEUE_MIN_PARALLELISM_ANNOTATION: Final = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 COMPLETION_INDEX_LABEL: Final = COMPLETION_INDEX_ANNOTATION
 """The Job controller sets both on pods; the label since Kubernetes 1.28."""
-UNFIT_EXIT_CODE: Final = 85
-"""Exit code of an agent whose health command has failed: the pod ends and is replaced."""
-LOG_RULE_EXIT_CODE: Final = 86
-"""Exit code of an agent that ends its pod by a rule on the worker's output."""
 INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
 """Set on pods of a Job with ``backoffLimitPerIndex``: failures of earlier pods of the index."""
-UNFIT_STATE: Final = "unfit: "
-"""Start of an agent's state in a pod that ends because its health command has failed."""
-HEARTBEAT_PORT: Final = 29400
-"""UDP port of the heartbeats; below the ports of ``MASTER_PORT``."""
 
 # Pods of startup groups (KEP-498).
 GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
@@ -186,15 +177,9 @@ AGENT_NAME: Final = "jobset-agent"
 """Name of its container, its volume and the service account of ``config/agent/account``."""
 AGENT_FOLDER: Final = "/jobset-agent"
 AGENT_PROGRAM: Final = "/jobset-agent/supervise"
-AGENT_VARIABLE_PREFIX: Final = "JOBSET_AGENT_"
-"""Prefix of the supervisor's environment variables that are hidden from its worker."""
 
 # Values.
 RECREATE: Final = "Recreate"
 BLOCKING_RECREATE: Final = "BlockingRecreate"
-IN_PLACE_RESTART: Final = "InPlaceRestart"
 TERMINAL_COMPLETED: Final = "Completed"
 TERMINAL_FAILED: Final = "Failed"
-MAX_EPOCH: Final = 2_000_000_000
-"""Maximum valid epoch. Agents join one above the highest epoch ever synced or deprecated, so after
-a valid report of 2147483647 no further epoch would fit int32."""

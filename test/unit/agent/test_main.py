@@ -120,10 +120,10 @@ def finished(process: subprocess.Popen[bytes]) -> tuple[int, str, list[dict[str,
     return process.returncode, out.decode(), [json.loads(line) for line in err.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def modules(image: Path) -> tuple[list[str], list[str]]:
+@pytest.fixture(scope="module", params=["sidecar", "supervise"])
+def modules(image: Path, request: pytest.FixtureRequest) -> tuple[list[str], list[str]]:
     """Return modules that are loaded when the agent starts its work, and deferred ones."""
-    code, out, _ = finished(python(image, "-c", MODULES))
+    code, out, _ = finished(python(image, "-c", MODULES, request.param))
     assert code == 0
     loaded, deferred = map(ast.literal_eval, out.splitlines())
     return loaded, deferred
@@ -147,6 +147,8 @@ def test_agent_imports_only_listed_packages(modules: tuple[list[str], list[str]]
     }
     assert not packages & FORBIDDEN
     assert set(deferred) == set(DEFERRED)
+    assert "jobsetpy.api.annotations" not in loaded
+    assert len({"jobsetpy.agent.sidecar", "jobsetpy.agent.supervisor"} & {*loaded}) == 1
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="asyncio's own imports differ")

@@ -30,7 +30,7 @@ from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import Settings
 from jobsetpy.agent.protocol.wire_types import Pod
 from jobsetpy.aio import Backoff
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 from jobsetpy.client import Client
 from jobsetpy.errors import (
     ApiError,
@@ -59,9 +59,9 @@ _REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedErro
 
 def _briefer(about: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Return the report without the worker's failure text; an empty one if there is no text."""
-    cause = about.get(keys.RESTART_CAUSE_ANNOTATION) or ""
+    cause = about.get(agent_keys.RESTART_CAUSE_ANNOTATION) or ""
     brief, space, _ = cause.partition(" ")
-    return {**about, keys.RESTART_CAUSE_ANNOTATION: brief} if space else _NOTHING
+    return {**about, agent_keys.RESTART_CAUSE_ANNOTATION: brief} if space else _NOTHING
 
 
 class EpochReporter:
@@ -114,13 +114,13 @@ class EpochReporter:
                 optional: if the API server refuses them, the epoch is stored without them.
         """
         if epoch > self._wanted:
-            if epoch > keys.MAX_EPOCH:
+            if epoch > agent_keys.MAX_EPOCH:
                 self._log(
                     "no epoch is left: the manager does not count this one; "
                     "delete the JobSet and create it again",
                     level="error",
                     epoch=epoch,
-                    highest=keys.MAX_EPOCH,
+                    highest=agent_keys.MAX_EPOCH,
                 )
             self._wanted = epoch
             self._about = about
@@ -246,7 +246,7 @@ class EpochReporter:
         return self._lift is not None and not self._leaving
 
     async def _patch(self, epoch: int) -> Pod:
-        stored = {keys.EPOCH_ANNOTATION: str(epoch)} if epoch else {}
+        stored = {agent_keys.EPOCH_ANNOTATION: str(epoch)} if epoch else {}
         return await self._client.merge_patch(
             Pod,
             self._settings.namespace,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 from jobsetpy.api.structs import Metadata, SeatLists
 
 
@@ -54,7 +54,9 @@ class JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
 class JobSet(msgspec.Struct, frozen=True):
     """JobSet, as far as the agent reads it."""
 
-    RESOURCE: ClassVar[Resource] = Resource(keys.GROUP, keys.VERSION, "JobSet", "jobsets")
+    RESOURCE: ClassVar[Resource] = Resource(
+        agent_keys.GROUP, agent_keys.VERSION, "JobSet", "jobsets"
+    )
 
     metadata: Metadata
     spec: JobSetSpec = JobSetSpec()
@@ -64,11 +66,11 @@ class JobSet(msgspec.Struct, frozen=True):
     def restarts_in_place(self) -> bool:
         """Return True if the manager writes epochs into this JobSet's status."""
         policy = self.spec.failure_policy
-        return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+        return policy is not None and policy.restart_strategy == agent_keys.IN_PLACE_RESTART
 
 
 class PodAnnotations(
-    msgspec.Struct, frozen=True, rename={"deadline": keys.LOST_NODE_DEADLINE_ANNOTATION}
+    msgspec.Struct, frozen=True, rename={"deadline": agent_keys.LOST_NODE_DEADLINE_ANNOTATION}
 ):
     """``metadata.annotations`` of a pod.
 

@@ -21,7 +21,7 @@ from jobsetpy.agent.protocol.settings import Settings, load
 from jobsetpy.agent.protocol.signals import leave_on_signals
 from jobsetpy.agent.sidecar.probe import BarrierServer, listen
 from jobsetpy.aio import supervise
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 from jobsetpy.client import Client
 
 EXIT_LISTEN: Final = 1
@@ -128,7 +128,7 @@ class Agent:
         )
         # The manager would take this end for a crash, and charge it to maxRestarts.
         loop, epoch = asyncio.get_running_loop(), self._follower.barrier.epoch
-        about = {keys.UNPROBED_ANNOTATION: f"{epoch} {loop.time():.0f}"}
+        about = {agent_keys.UNPROBED_ANNOTATION: f"{epoch} {loop.time():.0f}"}
         loop.call_later(REPORT_S, self._end_closed, code)
         self._follower.reporter.annotate(about, then=partial(self._end_closed, code))
 

@@ -43,7 +43,7 @@ from jobsetpy.agent.supervisor.worker.processes import (
 )
 from jobsetpy.agent.supervisor.worker.settings import seconds_of
 from jobsetpy.aio import Timer
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 if TYPE_CHECKING:
     from jobsetpy.aio import Supervisor as Tasks
@@ -286,8 +286,8 @@ class Health(Part):
         self.close()
         why = self._result.get("why") or f"exit code {self._result['exit_code']}"
         text = ": ".join(filter(None, (str(why), str(self._result.get("said", "")))))
-        state = f"{keys.UNFIT_STATE}{text}"
-        self._services.report_last(keys.AGENT_STATE_ANNOTATION, state, self._end)
+        state = f"{agent_keys.UNFIT_STATE}{text}"
+        self._services.report_last(agent_keys.AGENT_STATE_ANNOTATION, state, self._end)
 
     def _end(self) -> None:
         self._services.act(self._services.worker.unfit())

@@ -14,7 +14,7 @@ from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.supervisor.part import Part
 from jobsetpy.agent.supervisor.progress.progress import Progress
 from jobsetpy.aio import Timer
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 EVERY_S: Final = 60.0
 """Interval between reports, in seconds."""
@@ -72,12 +72,12 @@ class Pace(Part):
         self._looks += 1
         if self._step >= 0:
             rate = max(0, step - self._step) / (now - since)
-            found[keys.PACE_ANNOTATION] = f"{step} {min(rate, 9999999.0):.3f}"
-        if shown is not None and found.get(keys.LOG_REPORT_ANNOTATION):
-            found[keys.LOG_REPORT_ANNOTATION] = None
+            found[agent_keys.PACE_ANNOTATION] = f"{step} {min(rate, 9999999.0):.3f}"
+        if shown is not None and found.get(agent_keys.LOG_REPORT_ANNOTATION):
+            found[agent_keys.LOG_REPORT_ANNOTATION] = None
         elif shown is None and self._looks == NO_STEP_LOOKS and progress.is_off_without_steps:
             self._log("no step was reported: hangs are not detected", level="warning")
-            found[keys.LOG_REPORT_ANNOTATION] = NO_STEP
+            found[agent_keys.LOG_REPORT_ANNOTATION] = NO_STEP
         self._step = step
         if found != self._reported:
             self._reported = found

@@ -15,7 +15,7 @@ from jobsetpy.agent.supervisor.ranks import (
     SeatEnvirons,
 )
 from jobsetpy.agent.supervisor.worker.rules import JoinNext, Phase
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 from jobsetpy.api.agent_reports import PARKED, PREPARED, READY, SAVING
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ class SparePod(Part):
         self._parked = self._seats.place.seat(self._taken) is None
         self._told = None
         if not self._parked:
-            return {keys.AGENT_STATE_ANNOTATION: None}
+            return {agent_keys.AGENT_STATE_ANNOTATION: None}
         self._starter.use(self._seats.parked)
         for part in self._parts:
             part.parked()
         self._told = self._state()
-        return {keys.AGENT_STATE_ANNOTATION: self._told}
+        return {agent_keys.AGENT_STATE_ANNOTATION: self._told}
 
     def _state(self) -> str:
         return READY if self._starter.ready else PARKED
@@ -87,7 +87,7 @@ class SparePod(Part):
             state = PREPARED if state == READY else None
         if state != self._told:
             self._told = state
-            self._services.reporter.annotate({keys.AGENT_STATE_ANNOTATION: state})
+            self._services.reporter.annotate({agent_keys.AGENT_STATE_ANNOTATION: state})
 
     def worker_started(self) -> None:
         """Report that nothing can be prepared, if that is so."""
@@ -123,7 +123,7 @@ class SparePod(Part):
         stops = self._services.worker.phase in {Phase.STOPPING, Phase.ENDING}
         if stops and self._services.processes.running:
             text = f"{SAVING}{ceil(seconds)}"
-            self._services.reporter.annotate({keys.AGENT_STATE_ANNOTATION: text})
+            self._services.reporter.annotate({agent_keys.AGENT_STATE_ANNOTATION: text})
 
     def _forget_saving(self) -> None:
         if self._saves is not None:

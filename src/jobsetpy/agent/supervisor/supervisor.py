@@ -52,7 +52,7 @@ from jobsetpy.agent.supervisor.worker.settings import (
     workers_environ,
 )
 from jobsetpy.aio import Timer, supervise
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 
 class Supervisor:
@@ -166,9 +166,9 @@ class Supervisor:
         def report() -> None:
             # Last: the end of the worker's output may be known only now.
             about = {
-                keys.RESTART_CAUSE_ANNOTATION: self._cause.take(),
-                keys.PROGRESS_ANNOTATION: self._progress.steps.report,
-                keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
+                agent_keys.RESTART_CAUSE_ANNOTATION: self._cause.take(),
+                agent_keys.PROGRESS_ANNOTATION: self._progress.steps.report,
+                agent_keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
             }
             for part in self._parts:
                 about |= part.annotations()

@@ -9,7 +9,7 @@ from jobsetpy.agent.supervisor.heartbeats.rules import Motion, RingRules, motion
 from jobsetpy.agent.supervisor.heartbeats.self_fence import SelfFence, fence_after
 from jobsetpy.agent.supervisor.part import Part, Services
 from jobsetpy.agent.supervisor.worker.rules import Phase
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 if TYPE_CHECKING:
     from jobsetpy.agent.protocol.wire_types import JobSetStatus
@@ -55,7 +55,7 @@ class Heartbeats(Part):
 
     def annotations(self) -> dict[str, str | None]:
         """Return the annotation about neighbours that are silent."""
-        return {keys.UNHEARD_ANNOTATION: self._ring.report}
+        return {agent_keys.UNHEARD_ANNOTATION: self._ring.report}
 
     def worker_starting(self) -> None:
         """Watch the worker, with its empty progress file."""

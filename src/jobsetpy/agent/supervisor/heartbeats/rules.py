@@ -38,7 +38,7 @@ from jobsetpy.agent.protocol.settings import (
     number_of,
 )
 from jobsetpy.agent.supervisor.worker.settings import MAX_RANKS
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 AUTO: Final = "auto"
 AUTO_S: Final = 0.5
@@ -152,7 +152,7 @@ class RingRules(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     node: str
     host: str
-    port: int = keys.HEARTBEAT_PORT
+    port: int = agent_keys.HEARTBEAT_PORT
 
     @property
     def silent_s(self) -> float:
@@ -200,7 +200,7 @@ def load(environ: Mapping[str, str], jobset: str) -> RingRules | None:
         position=position,
         node=environ.get("NODE_NAME", ""),
         host=f"{jobset}-{{}}.{environ.get('HEARTBEAT_SUBDOMAIN') or jobset}",
-        port=number_of(environ, "HEARTBEAT_PORT", keys.HEARTBEAT_PORT, 1, 65535),
+        port=number_of(environ, "HEARTBEAT_PORT", agent_keys.HEARTBEAT_PORT, 1, 65535),
     )
 
 

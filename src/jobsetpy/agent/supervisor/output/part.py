@@ -15,7 +15,7 @@ from jobsetpy.agent.supervisor.output.streams import Stream, open_streams
 from jobsetpy.agent.supervisor.part import Part, Services, Then
 from jobsetpy.agent.supervisor.worker.rules import Phase
 from jobsetpy.aio import Timer
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 from jobsetpy.api.agent_reports import MAX_CAUSE_TEXT
 from jobsetpy.api.log_lines import LogRule, Seen, parse_rules, progress_patterns
 
@@ -178,7 +178,7 @@ class Output(Part):
     def annotations(self) -> dict[str, str | None]:
         """Remove what a rule has reported of the last run."""
         reported, self._reported = self._reported, {}
-        return {keys.LOG_REPORT_ANNOTATION: None} if reported else {}
+        return {agent_keys.LOG_REPORT_ANNOTATION: None} if reported else {}
 
     def close(self) -> None:
         """Copy what is left of the output: the pod ends."""
@@ -229,7 +229,7 @@ class Output(Part):
         for name in seen.slow:
             self._say(f"a pattern takes too long and is no longer used: {name}")
             text = f"{name}: its pattern takes too long, and is no longer used"
-            self._services.reporter.annotate({keys.LOG_REPORT_ANNOTATION: text})
+            self._services.reporter.annotate({agent_keys.LOG_REPORT_ANNOTATION: text})
             self._forget(name)
         if seen.run == self._run and self._is_watched:
             self._take(seen)
@@ -285,15 +285,19 @@ class Output(Part):
         text = f"{rule.name}: {why}"[:MAX_CAUSE_TEXT].rstrip()
         match rule.then:
             case "report":
-                self._services.reporter.annotate({keys.LOG_REPORT_ANNOTATION: text})
+                self._services.reporter.annotate({agent_keys.LOG_REPORT_ANNOTATION: text})
                 for each in self._late:
                     if each.rule is rule:
                         each.start()
             case "unfit-node":
-                self._end(keys.AGENT_STATE_ANNOTATION, f"{keys.UNFIT_STATE}{text}", unfit=True)
+                self._end(
+                    agent_keys.AGENT_STATE_ANNOTATION, f"{agent_keys.UNFIT_STATE}{text}", unfit=True
+                )
             case "end-pod":
                 self._services.cause.log_rule(text)
-                self._end(keys.RESTART_CAUSE_ANNOTATION, self._services.cause.take(), unfit=False)
+                self._end(
+                    agent_keys.RESTART_CAUSE_ANNOTATION, self._services.cause.take(), unfit=False
+                )
             case _:
                 self._services.cause.log_rule(text)
                 # A line about a failure often comes before its details, which are not cut off.

@@ -15,7 +15,7 @@ import enum
 
 import msgspec
 
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 DUMP_S = 3.0
 """Seconds that a hung worker has to dump its stacks before it is killed."""
@@ -231,7 +231,7 @@ class Worker:
 
     def unfit(self) -> list[WorkerAction]:
         """End the pod: its machine is unfit for another epoch, and no worker runs."""
-        return self._end(keys.UNFIT_EXIT_CODE) if self.phase is Phase.WAITING else []
+        return self._end(agent_keys.UNFIT_EXIT_CODE) if self.phase is Phase.WAITING else []
 
     def dispensable(self) -> list[WorkerAction]:
         """End the pod, in which no worker runs: the work is done without it."""
@@ -241,7 +241,7 @@ class Worker:
         """End the pod, whose worker runs or has failed: a rule on its output says so."""
         if self.phase not in {Phase.RUNNING, Phase.CLEARING, Phase.WAITING}:
             return []
-        code = keys.UNFIT_EXIT_CODE if unfit else keys.LOG_RULE_EXIT_CODE
+        code = agent_keys.UNFIT_EXIT_CODE if unfit else agent_keys.LOG_RULE_EXIT_CODE
         return [*([KillAll()] if self.phase is Phase.RUNNING else ()), *self._end(code)]
 
     def grace_over(self) -> list[WorkerAction]:

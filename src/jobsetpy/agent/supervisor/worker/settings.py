@@ -17,7 +17,7 @@ from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.saved_epoch import SHARED_MEMORY
 from jobsetpy.agent.protocol.settings import ConfigurationError, is_decimal, is_number, number_of
 from jobsetpy.agent.supervisor.worker.rules import Rules
-from jobsetpy.api import keys
+from jobsetpy.api import agent_keys
 
 DEFAULT_GRACE_S: Final = 10.0
 MAX_GRACE_S: Final = 86400.0
@@ -38,7 +38,7 @@ def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
     If it has variables of its own, only these, under their plain names, and the kubelet's variables
     for the API server: all others are then the worker's.
     """
-    prefix = keys.AGENT_VARIABLE_PREFIX
+    prefix = agent_keys.AGENT_VARIABLE_PREFIX
     own = {name.removeprefix(prefix): environ[name] for name in environ if name.startswith(prefix)}
     if not own:
         return environ
@@ -47,7 +47,7 @@ def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the worker's environment: without the supervisor's own variables."""
-    prefix = keys.AGENT_VARIABLE_PREFIX.encode()
+    prefix = agent_keys.AGENT_VARIABLE_PREFIX.encode()
     return {name: value for name, value in environ.items() if not name.startswith(prefix)}
 
 
