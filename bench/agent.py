@@ -48,7 +48,12 @@ NAMESPACE, POD, JOBSET, ACCOUNT = "bench-agent", "pod-0", "js", "jobset-agent"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 EXIT_CODE, TERMINATED = 42, 143
 FLAGS = ["-s", "-S", "-OO"]
-COMPILED = "import argparse, encodings.idna, runpy, jobsetpy.agent.main, jobsetpy.agent.__main__"
+COMPILED = """
+import argparse, compileall, encodings.idna, os, runpy
+from jobsetpy.agent import __main__
+compileall.compile_dir(os.environ["PYTHONPATH"], quiet=1)
+__main__._load()
+"""
 MODULES = """
 import sys
 from jobsetpy.agent import __main__
