@@ -96,8 +96,9 @@ async def test_manager_and_agent_continue_when_etcd_is_restored(cluster, tmp_pat
                 note = {"metadata": {"labels": {"seen": "yes"}}}
                 await client.merge_patch(JobSet, namespace, "gang", note)
                 before = await version(client, namespace)
+                # The backup is older than the agent: its pod has no epoch. The agent may report it
+                # again before anything else is read here.
                 await asyncio.to_thread(restore, cluster, backup)
-                assert not await reported()
                 created = in_place_jobset("late", jobs=1, pods=1)
                 await client.create(JobSet, namespace, created)
 
