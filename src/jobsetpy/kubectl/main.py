@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process when absent.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Python has none if it is closed (`>&-`).
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     try:
         require("kubectl jobset", "kubectl")
     except ModuleNotFoundError as problem:

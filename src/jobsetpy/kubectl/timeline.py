@@ -93,9 +93,7 @@ def exit_text(code: int) -> str:
 
 def total(record: Record) -> int | None:
     """Return the duration of a completed restart in milliseconds, else ``None``."""
-    if record.get("outcome") != "Completed":
-        return None
-    return _length(record)
+    return _length(record) if record.get("outcome") == "Completed" else None
 
 
 def svg(title: str, history: Sequence[Record]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from datetime import UTC, datetime
 from unittest.mock import AsyncMock
 
@@ -88,6 +89,16 @@ def test_invalid_request_is_refused_before_it_is_sent(run, kubectl, words, messa
 def test_unknown_command_has_a_suggestion(run):
     """It is the one that is spelt most alike."""
     assert run("creat", "x") == (2, "", "error: unknown command 'creat': did you mean 'create'?\n")
+
+
+@pytest.mark.parametrize("command", ["list", "status"])
+def test_closed_output_is_no_error(run, kubectl, monkeypatch, command):
+    """Python has no `sys.stdout` then."""
+    kubectl.jobset(replicated_job("w", 1))
+    monkeypatch.setattr("sys.stdout", None)
+
+    assert plugin.main((command, "test-js")[: 2 if command == "status" else 1]) == 0
+    sys.stdout.close()
 
 
 async def test_wait_shows_progress_and_exits_with_the_outcome(kubectl, monkeypatch, capsys):
