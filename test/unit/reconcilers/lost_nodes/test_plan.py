@@ -90,7 +90,7 @@ def test_cached_node_keeps_only_its_labels():
         ("9s", 60.0, "must be 0 (never) or from 10s to 24h"),
         ("25h", 60.0, "must be 0 (never) or from 10s to 24h"),
         ("soon", 60.0, "must be 0 (never) or from 10s to 24h"),
-        (30, 60.0, "must be 0 (never) or from 10s to 24h"),
+        (30, 60.0, "must be text in quotes: 0 (never) or from 10s to 24h"),
     ],
 )
 def test_annotation_overrides_the_configured_deadline(value, deadline_s, problem):
