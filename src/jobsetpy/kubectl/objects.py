@@ -251,7 +251,8 @@ def _closed_since(jobset: Json) -> Any:
     restarting = conditions_of(jobset).get(keys.RESTARTING_IN_PLACE_CONDITION)
     if status.get("syncedEpoch") and restarting:
         return restarting.get("lastTransitionTime")
-    return jobset["metadata"].get("creationTimestamp")
+    resumed = conditions_of(jobset, "False").get(keys.SUSPENDED_CONDITION, jobset["metadata"])
+    return resumed.get("lastTransitionTime") or jobset["metadata"].get("creationTimestamp")
 
 
 def _spares(job: Json) -> int:

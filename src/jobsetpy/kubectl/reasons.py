@@ -294,7 +294,7 @@ def _smaller(found: dict[str, Any], jobset: Json, pods: Sequence[Json], now: dat
     record = child(status, "inPlaceRestart")
     jobs = [job for item in found["replicatedJobs"] for job in item["jobs"]]
     missing = sum(job.get("missing", 0) for job in jobs)
-    if not missing:
+    if not missing or found["barrier"]["closed"]:
         return []
     states: dict[str, list[str]] = {}
     for pod in pods:

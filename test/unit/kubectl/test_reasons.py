@@ -186,6 +186,7 @@ def test_smaller_group_says_for_which_pods_it_waits(states, waits):
     for number, (one, state) in enumerate(zip(pods, states, strict=True)):
         notes = {keys.IN_PLACE_SPARES_ANNOTATION: "0", keys.AGENT_STATE_ANNOTATION: state}
         notes[keys.EPOCH_ANNOTATION] = "2" if number < 2 else "3"
+        notes[keys.COMPLETION_INDEX_ANNOTATION] = str(number)
         one["metadata"] |= {"name": f"p{number}", "annotations": notes}
     record = {
         "pods": 2,
@@ -194,8 +195,17 @@ def test_smaller_group_says_for_which_pods_it_waits(states, waits):
     }
     of = jobset(status={"syncedEpoch": 2, "inPlaceRestart": record}, failurePolicy=IN_PLACE)
 
+    one = job()
+    one["metadata"]["annotations"] = {keys.IN_PLACE_SPARES_ANNOTATION: "0"}
+    one["spec"]["parallelism"] = 3
     text = f"The group works with 2 of 3 pods since 5m; it waits for {waits}."
-    assert text in explain(of, [job()], pods).sentences
+    assert text in explain(of, [one], pods).sentences
+    of["status"]["deprecatedEpoch"] = 2  # it grows, or has failed
+    assert text not in explain(of, [one], pods).sentences
+    later = "2026-01-01T00:04:00Z"
+    resumed = {"type": "Suspended", "status": "False", "lastTransitionTime": later}
+    of["status"]["conditions"] = [resumed]
+    assert describe(of, [one], pods)["barrier"]["since"] == later
 
 
 def test_unfit_nodes_are_named():

@@ -68,7 +68,8 @@ class LostNodesSettings:
 def _leaving(pod: ChildPod) -> Iterable[str]:
     if not is_leaving(pod):
         return ()
-    return (f"node:{pod.spec.node_name}", f"jobset:{_jobset_key(pod)}")
+    key = rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
+    return (f"node:{pod.spec.node_name}", f"jobset:{key}")
 
 
 LEAVING: rt.Index[ChildPod] = rt.Index("leavingPods", _leaving)
@@ -239,10 +240,6 @@ def _failed(pod: ChildPod, lost: LostPods, at: datetime) -> dict[str, Any]:
     ready = {"type": "Ready", "status": "False", "reason": keys.NODE_LOST_REASON}
     body["status"]["conditions"].append({**ready, "lastTransitionTime": seconds_text(lost.since)})
     return body
-
-
-def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
-    return rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
 
 
 def _unreachable_since(nodes: rt.Store[LabelledNode], key: rt.ObjectKey) -> datetime | None:
