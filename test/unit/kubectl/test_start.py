@@ -83,7 +83,17 @@ RULES = {
     ),
     *("rules", "rules.barrier_state", "rules.json_tree", "rules.restart_budget"),
 }
-API = {"agent_reports", "annotations", "epoch_report", "keys", "structs", "timestamps"}
+API = {
+    *(
+        "agent_keys",
+        "agent_reports",
+        "annotations",
+        "epoch_report",
+        "keys",
+        "structs",
+        "timestamps",
+    ),
+}
 READING = ("status", "restarts")
 WRITING = ("restart", "suspend", "resume")
 
