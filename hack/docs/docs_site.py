@@ -128,7 +128,9 @@ FOLDERS: Final = ("docs", "examples")
 _MARK: Final = re.compile(r'^<a id="([\w-]+)"></a>$', re.MULTILINE)
 """An anchor other than a heading, in GitHub's notation."""
 _TO_FILE: Final = re.compile(r"\[([^\]]+)\]\(([^)\s:#]+)(?:#[\w-]+)?\)")
-_PICTURE: Final = re.compile(r"^!\[[^\]]*\]\(([^)\s]+\.svg)\)$", re.MULTILINE)
+_RECORDED: Final = re.compile(r"^(!\[[^\]]*\]\([^)\s]+)-1280\.png\)$", re.MULTILINE)
+"""A picture that is also recorded for phones; the style sheet shows the one that fits."""
+_PICTURE: Final = re.compile(r"^!\[[^\]]*\]\(([^)\s]+\.(?:svg|png))\)$", re.MULTILINE)
 """A picture by itself; it becomes a link to its file, which a phone shows larger."""
 _LINK: Final = re.compile(r"\]\([^)\s#]*#([\w-]+)\)")
 
@@ -183,7 +185,7 @@ def with_files(text: str, page: Path, stage: Path) -> str:
         shutil.copy(ROOT / path, stage / path)
         return found[0]
 
-    text = _TO_FILE.sub(link, text)
+    text = _RECORDED.sub(r"\g<0>\n\n\1-390.png)", _TO_FILE.sub(link, text))
     return _PICTURE.sub(r"[\g<0>](\1)", text)
 
 

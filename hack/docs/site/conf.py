@@ -1,5 +1,9 @@
 """Settings of the documentation's site (hack/docs/docs_site.py makes it)."""
 
+import re
+
+import attrs
+
 from jobsetpy import __version__
 from jobsetpy.informers import _keyed_shard, _options
 
@@ -40,3 +44,19 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+
+
+def with_defaults(_app, _what, _name, of, _options, signature, returned):
+    """Return a signature with values in place of expressions that attrs writes."""
+
+    def value(found):
+        default = attrs.fields_dict(of)[found[1]].default
+        return "..." if isinstance(default, attrs.Factory) else repr(default)
+
+    signature = signature and re.sub(r"attr_dict\['(\w+)'\]\.default", value, signature)
+    return signature and signature.replace("NOTHING", "..."), returned
+
+
+def setup(app):
+    """Register the handlers."""
+    app.connect("autodoc-process-signature", with_defaults)

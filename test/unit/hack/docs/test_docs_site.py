@@ -60,6 +60,14 @@ def test_buttons_of_the_first_screen_lead_to_pages():
     assert {page for _, page in docs_site.BUTTONS} <= set(docs_site.pages())
 
 
+def test_recorded_picture_is_there_for_both_widths(tmp_path):
+    """Each is a link to its file; the style sheet shows one of them."""
+    found = docs_site.with_files("![a b](x/y-1280.png)", Path("page.md"), tmp_path)
+    pictures = [f"[![a b](x/y-{width}.png)](x/y-{width}.png)" for width in (1280, 390)]
+
+    assert found == "\n\n".join(pictures)
+
+
 def test_cells_of_wide_tables_have_labels():
     """A narrow table stays as it is; a cell with a dash is left out of blocks."""
     head = "<table><thead><tr><th>a</th><th>b</th>{}</tr></thead><tbody><tr><td>1</td><td>–</td>{}"
