@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from math import inf
@@ -14,10 +15,12 @@ from jobsetpy.client import ByteStream, HttpRequest, error_from_response
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.kubectl.errors import CommandError, explain
 from jobsetpy.kubectl.kubeconfig import Options, Target, target
+from jobsetpy.kubectl.output import clean
 
 TIMEOUT_S: Final = 20.0
 JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -64,6 +67,10 @@ class Cluster:
             timeout_s=TIMEOUT_S,
         )
         answer = await self._transport.request(request)
+        for name, value in answer.headers.items():
+            if name.lower() == "warning":  # such as `299 - "text"`
+                said = clean(value.partition('"')[2].removesuffix('"').replace('\\"', '"'))
+                print(f"Warning: {said}", file=sys.stderr)  # noqa: T201
         if answer.status >= 300:
             raise error_from_response(
                 answer.status, answer.headers, answer.body, verb=method.lower(), target=path
@@ -122,13 +129,8 @@ class Cluster:
         if not meta.get("name"):
             return await self.send("POST", path, manifest, query=strict)
         query = (*strict, ("fieldManager", "kubectl-jobset"), ("force", "true"))
-        return await self.send(
-            "PATCH",
-            f"{path}/{meta['name']}",
-            manifest,
-            query=query,
-            content_type="application/apply-patch+yaml",
-        )
+        path += f"/{meta['name']}"
+        return await self.send("PATCH", path, manifest, query=query, content_type=APPLY_PATCH)
 
     async def jobsets(self) -> list[Json]:
         """All JobSets of the namespace."""

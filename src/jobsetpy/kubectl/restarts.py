@@ -23,8 +23,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     status = jobset.get("status") or {}
     history = status.get("restartHistory") or []
     title = f"Restarts of {cluster.namespace}/{options.name}"
-    pods = (status.get("inPlaceRestart") or {}).get("pods")
-    if pods:
+    if pods := (status.get("inPlaceRestart") or {}).get("pods"):
         title += f", {pods} pods"
     if options.svg:
         save(timeline.svg(title, history), options.svg)

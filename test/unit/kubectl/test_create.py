@@ -10,8 +10,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 import yaml
+from multidict import CIMultiDict
 
 from jobsetpy.api import keys
+from jobsetpy.client import HttpResponse
 from jobsetpy.kubectl import cluster, listing, status
 from jobsetpy.kubectl import main as plugin
 from jobsetpy.kubectl.kubeconfig import Target
@@ -167,6 +169,19 @@ def test_list_shows_all_jobsets(run, kubectl):
 
     assert head.split()[:3] == ["NAMESPACE", "NAME", "STATE"]
     assert line.split()[:3] == ["default", "test-js", "Waiting"]
+
+
+async def test_warnings_of_the_api_server_are_shown(capsys):
+    """As kubectl does: on standard error, such as for ignored defaults of the namespace."""
+
+    class Answers:
+        async def request(self, request):
+            texts = [("Warning", f'299 - "{each}"') for each in ("one", r"a \"b\"")]
+            return HttpResponse(201, CIMultiDict([("Date", "now"), *texts]), b"{}")
+
+    await cluster.Cluster(Target(Answers(), "https://x", "default")).send("POST", "/x", {})
+
+    assert capsys.readouterr() == ("", 'Warning: one\nWarning: a "b"\n')
 
 
 def test_scale_changes_elastic_jobs_only(run, kubectl):
