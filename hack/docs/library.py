@@ -5,9 +5,14 @@ A name in no task is described on the package's own page, so that a new one is n
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
+import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from types import ModuleType
 from typing import Final
 
@@ -117,11 +122,11 @@ def page_texts(page: str) -> Iterator[tuple[str, str]]:
         names = [name for name in task.names.split() if name in left]
         left = {name: None for name in left if name not in names}
         link = f":doc:`{task.title} <{page.rpartition('/')[2]}-{key}>`"
-        overview += [link, "-" * len(link), "", *_module(package), *_table(names)]
-        parts = [*_title(task.title), *_module(package), *_table(names)]
+        overview += [link, "-" * len(link), "", *_module(package), *_table(package, names)]
+        parts = [*_title(task.title), *_module(package), *_table(package, names)]
         yield f"{page}-{key}", "\n".join([*parts, *_described(package, names)])
     if left:
-        overview += ["Others", "------", "", *_table(left), *_described(package, left)]
+        overview += ["Others", "------", "", *_table(package, left), *_described(package, left)]
     yield page, "\n".join(overview)
 
 
@@ -142,8 +147,32 @@ def _module(package: ModuleType) -> list[str]:
     return [f".. currentmodule:: {package.__name__}", ""]
 
 
-def _table(names: Iterable[str]) -> list[str]:
-    return [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+def _table(package: ModuleType, names: Iterable[str]) -> list[str]:
+    rows = []
+    for name in names:
+        first, _, _ = _text(package, name).partition("\n\n")
+        sentence = re.split(r"(?<=\.)\s", " ".join(first.split()))[0]
+        rows += [f"   * - :py:obj:`{name}`", f"     - {sentence}"]
+    return [".. list-table::", "   :widths: auto", "", *rows, ""]
+
+
+def _text(package: ModuleType, name: str) -> str:
+    """Return the description of a name: its docstring, or the text below an alias of a type."""
+    of = getattr(package, name)
+    if (inspect.isclass(of) or inspect.isfunction(of)) and of.__doc__:
+        return inspect.getdoc(of) or ""
+    for module in [*sys.modules.values()]:
+        if module.__name__.startswith("jobsetpy.") and vars(module).get(name) is of:
+            lines = ast.parse(inspect.getsource(module)).body
+            for line, below in pairwise(lines):
+                match line, below:
+                    case (
+                        ast.Assign(targets=[ast.Name(id=found)])
+                        | ast.AnnAssign(target=ast.Name(id=found)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ) if found == name:
+                        return inspect.cleandoc(text)
+    return inspect.getdoc(of) or ""
 
 
 def _described(package: ModuleType, names: Iterable[str]) -> Iterator[str]:
@@ -151,5 +180,8 @@ def _described(package: ModuleType, names: Iterable[str]) -> Iterator[str]:
         of = getattr(package, name)
         if inspect.isclass(of):
             yield from (f".. autoclass:: {name}", "   :members:", "")
+        elif inspect.isfunction(of):
+            yield from (f".. autofunction:: {name}", "")
         else:
-            yield from (f".. auto{'function' if inspect.isfunction(of) else 'data'}:: {name}", "")
+            text = textwrap.indent(_text(package, name), "   ")
+            yield from (f".. autodata:: {name}", "   :no-value:", "", text, "")

@@ -55,6 +55,15 @@ def test_public_names_are_described_once(page, name):
     assert set(listed) <= set(names)
 
 
+@pytest.mark.parametrize(("page", "name"), library.PACKAGES.items())
+def test_each_public_name_has_a_description(page, name):
+    """An alias of a type has the text below it; no cell of a table is empty."""
+    package = importlib.import_module(name)
+    empty = [each for each in library.public_names(package) if not library._text(package, each)]
+
+    assert empty == []
+
+
 def test_buttons_of_the_first_screen_lead_to_pages():
     """Their links are HTML, which the site's build does not check."""
     assert {page for _, page in docs_site.BUTTONS} <= set(docs_site.pages())
