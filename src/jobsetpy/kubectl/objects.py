@@ -251,7 +251,7 @@ def _closed_since(jobset: Json) -> Any:
     restarting = conditions_of(jobset).get(keys.RESTARTING_IN_PLACE_CONDITION)
     if status.get("syncedEpoch") and restarting:
         return restarting.get("lastTransitionTime")
-    resumed = conditions_of(jobset, "False").get(keys.SUSPENDED_CONDITION, jobset["metadata"])
+    resumed = conditions_of(jobset, "False").get(keys.SUSPENDED_CONDITION) or jobset["metadata"]
     return resumed.get("lastTransitionTime") or jobset["metadata"].get("creationTimestamp")
 
 
