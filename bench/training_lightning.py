@@ -60,7 +60,7 @@ def main() -> None:
         strategy=DDPStrategy(process_group_backend="gloo"),
         max_steps=1_000_000,
         logger=False,
-        enable_progress_bar=False,
+        enable_progress_bar="JOBSET_PROGRESS_FILE" not in os.environ,  # otherwise as without this
         enable_model_summary=False,
         callbacks=[
             ModelCheckpoint(FOLDER, every_n_train_steps=EVERY, save_last=True, save_top_k=1),

@@ -9,8 +9,8 @@ that of ``kubectl jobset convert`` for torchrun's; the way ``torchrun`` runs tor
 supervisor.
 
 The way ``log`` gives the program neither a standby nor a progress file: a rank is stopped (SIGSTOP)
-in place of killed, which the agents notice in the output alone (``--framework transformers``: the
-progress bar of rank 0).
+in place of killed, which the agents notice in the output alone (``--framework transformers``, or
+``lightning`` without the package ``rich``: the progress bar of rank 0).
 
 Rounds of different ways alternate, because other load on the machine varies.
 """
