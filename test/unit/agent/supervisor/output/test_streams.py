@@ -68,13 +68,15 @@ def test_bytes_out_of_the_pipe_count_when_the_copier_has_not_counted_them(
     monkeypatch: pytest.MonkeyPatch, call: str, size: int
 ) -> None:
     """They are waited for when the pod ends, and are of the run that wrote them."""
-    real, taken, offers = getattr(os, call), threading.Event(), Offers()
+    real, offers = getattr(os, call), Offers()
+    taken, written = threading.Event(), threading.Event()
 
     def slow(*given: object, **more: int) -> int:
         time.sleep(0.05)
         count: int = real(*given, **more)
         taken.set()
-        time.sleep(0.05)
+        # Whoever asks for the count of bytes waits meanwhile, before it can write.
+        written.wait(0.05 if call == "readv" else 10)
         return count
 
     monkeypatch.setattr(os, call, slow)
@@ -89,6 +91,7 @@ def test_bytes_out_of_the_pipe_count_when_the_copier_has_not_counted_them(
             assert stream.is_behind
             stream.begin_run(1)
         os.write(copy, b"last")
+        written.set()
         stream.close()
         assert os.read(source, 2 * CHUNK) == bytes(size) + b"last"
         assert [run for run, _ in offers.seen] == ([0, 1] if call == "readv" else [0])
