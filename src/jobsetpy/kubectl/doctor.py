@@ -201,7 +201,8 @@ async def _kubelets(cluster: Cluster) -> Result:
         if oldest < RULES_SINCE:
             need = f"{_text(RULES_SINCE)}; supervisors work everywhere"
         return WARNING, f"{counted}: sidecar agents need {need}", _SUPERVISOR
-    if lost := [node["metadata"]["name"] for node in nodes if _is_lost(node)]:
+    unready = (node for node in nodes if "Ready" in conditions_of(node, "False", "Unknown"))
+    if lost := [node["metadata"]["name"] for node in unready]:
         text = f"{counted}; not ready: {', '.join(lost[:5])}"
         return WARNING, text, f"kubectl describe node {lost[0]}"
     return OK, f"{counted}; {_FORGETFUL}"
@@ -209,10 +210,6 @@ async def _kubelets(cluster: Cluster) -> Result:
 
 def _kubelet(node: Json) -> str:
     return str(node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", ""))
-
-
-def _is_lost(node: Json) -> bool:
-    return "Ready" in conditions_of(node, "False", "Unknown")
 
 
 _CHECKS: Final = (

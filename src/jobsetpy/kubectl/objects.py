@@ -58,6 +58,7 @@ class InPlaceRestart(SeatLists, frozen=True, rename="camel"):
 
     restarts: int = 0
     uncounted_epochs: int = 0
+    last_uncounted_epoch: int = 0
     ready_spares: int | None = None
 
     def missing(self, job: str) -> int:

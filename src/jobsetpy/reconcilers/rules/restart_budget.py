@@ -42,9 +42,7 @@ def spent(status: Restarted) -> int:
     before it reports the failure, which looks like the beginning of such a restart.
     """
     opened = max(status.synced_epoch, status.deprecated_epoch)
-    record = status.in_place_restart
-    uncounted = 0 if record is None else record.uncounted_epochs
-    return recreations(status) + in_place(opened, uncounted)
+    return recreations(status) + in_place(opened, status.in_place_restart)
 
 
 def recreations(status: Restarted) -> int:
@@ -54,11 +52,16 @@ def recreations(status: Restarted) -> int:
     )
 
 
-def in_place(newest: int, uncounted: int) -> int:
+def in_place(newest: int, record: Any) -> int:
     """Return the number of restarts in place that count: one per epoch after the first.
 
     Args:
         newest: the newest epoch that was opened; 0 or 1 before there was any restart.
-        uncounted: number of epochs that were not opened by a failure, which do not count.
+        record: record with the number of epochs that were not opened by a failure, which do not
+            count, and the last of them; ``None`` if there is none.
     """
+    if record is None:
+        return max(0, newest - 1)
+    # The last one is noted when it begins: until pods report it, it is above the newest epoch.
+    uncounted = max(0, record.uncounted_epochs - (record.last_uncounted_epoch > newest))
     return max(0, newest - 1 - uncounted)

@@ -28,6 +28,14 @@ STATUSES = {
         {"syncedEpoch": 2, "deprecatedEpoch": 2, "inPlaceRestart": record()},
         1,
     ),
+    "one, and an uncounted one that has only begun": (
+        {
+            "syncedEpoch": 2,
+            "deprecatedEpoch": 2,
+            "inPlaceRestart": record(uncountedEpochs=1, lastUncountedEpoch=3),
+        },
+        1,
+    ),
     "before workers ever ran": ({"deprecatedEpoch": 2}, 1),
     "restarts of Jobs": ({"restarts": 4, "restartsCountTowardsMax": 3, "syncedEpoch": 1}, 3),
     "all kinds": (

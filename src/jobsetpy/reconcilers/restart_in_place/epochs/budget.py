@@ -82,14 +82,13 @@ def account(
         if not reason and record.last_uncounted_epoch == newest:
             # Decided earlier, perhaps by another manager; the cause may no longer be visible.
             reason = Renewal.UNCOUNTED
-    uncounted = record.uncounted_epochs
     # An epoch above the synced one that is among the restarts so far.
-    charged = record.restarts > restart_budget.in_place(status.synced_epoch, uncounted)
+    charged = record.restarts > restart_budget.in_place(status.synced_epoch, record)
     kept = charged and reason in {Renewal.RESUMED, Renewal.RESIZED}
+    spent = restart_budget.in_place(newest, record)
     if reason and not kept and record.last_uncounted_epoch != newest:
-        uncounted += 1
-    spent = restart_budget.in_place(newest, uncounted) + restart_budget.recreations(status)
-    return EpochCharge(newest, reason, spent, kept)
+        spent = max(0, spent - 1)
+    return EpochCharge(newest, reason, spent + restart_budget.recreations(status), kept)
 
 
 def renewal_of_group(jobset: JobSet, expected: int) -> Renewal:

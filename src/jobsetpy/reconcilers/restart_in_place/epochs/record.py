@@ -96,4 +96,4 @@ def _charge(jobset: JobSet, charged: EpochCharge) -> InPlaceRestartStatus:
             uncounted_epochs=record.uncounted_epochs + 1,
             last_uncounted_epoch=charged.epoch,
         )
-    return evolve(record, restarts=restart_budget.in_place(charged.epoch, record.uncounted_epochs))
+    return evolve(record, restarts=restart_budget.in_place(charged.epoch, record))
