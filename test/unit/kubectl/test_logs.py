@@ -127,6 +127,18 @@ async def test_following_goes_on_after_an_outage(looks, capsys):
     assert cluster._transport.queries[1]["sinceTime"] == "2026-01-01T00:00:02Z"
 
 
+async def test_follower_of_a_rank_without_a_pod_is_told_what_it_waits_for(looks, capsys):
+    """Once, until there is one."""
+    looks(found(RUNS), found(RUNS), found(RUNS, OTHER), found(OTHER, state="Completed"))
+    await logs.follow(cluster_with(b_1=[[line(1, "here")]]), "x", [3])
+    out, err = capsys.readouterr()
+
+    assert out == "[3 b-1] here\n"
+    assert err == (
+        "waiting for a pod of rank 3 that has started; kubectl jobset status shows the pods\n"
+    )
+
+
 async def test_log_of_a_pod_that_is_gone_is_reported(looks, capsys):
     """The others are printed; the exit code is 1."""
 

@@ -63,5 +63,5 @@ def in_place(newest: int, record: Any) -> int:
     if record is None:
         return max(0, newest - 1)
     # The last one is noted when it begins: until pods report it, it is above the newest epoch.
-    uncounted = max(0, record.uncounted_epochs - (record.last_uncounted_epoch > newest))
+    uncounted: int = max(0, record.uncounted_epochs - (record.last_uncounted_epoch > newest))
     return max(0, newest - 1 - uncounted)
