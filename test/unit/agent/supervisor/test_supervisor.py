@@ -1259,7 +1259,15 @@ async def test_worker_of_a_smaller_group_reports_its_standby(pod: Pod, tmp_path:
         pod.status(deprecatedEpoch=2)
         await pod.at(3)
         assert STATE not in pod.annotations
-        assert pod.server.requests.count("patch", "pods") == 4
+        sent = [
+            each.json["metadata"].get("annotations", {})
+            for each in pod.server.requests.matching("patch", "pods")
+        ]
+        # On a busy machine a worker's end takes a while, which a pod with a seat reports.
+        told = [
+            each[STATE] for each in sent if not (each.get(STATE) or "saving").startswith("saving")
+        ]
+        assert told == ["prepared"]
 
 
 @pytest.mark.parametrize(
