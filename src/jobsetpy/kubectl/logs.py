@@ -72,7 +72,6 @@ async def follow(cluster: Cluster, name: str, ranks: list[int] | None) -> None:
     """Print lines of all pods, of those that come later as well, until the JobSet has ended."""
     reader, open_streams = _Reader(cluster), dict[str, asyncio.Task[bool]]()
     found, problem = await status.look(cluster, name), ""
-    reader.say(_waiting(found, ranks))
     async with asyncio.TaskGroup() as group:
         while True:
             open_streams = {key: task for key, task in open_streams.items() if not task.done()}
@@ -91,13 +90,13 @@ async def follow(cluster: Cluster, name: str, ranks: list[int] | None) -> None:
                 for task in open_streams.values():
                     task.cancel()
                 return
-            found, problem = await status.later(cluster, name, found, EVERY_S)
             reader.say(problem or _waiting(found, ranks))
+            found, problem = await status.later(cluster, name, found, EVERY_S)
 
 
 def _waiting(found: dict[str, Any], ranks: list[int] | None) -> str:
     """Return for what a reader waits who sees no line; "" if a pod has a log."""
-    if found["state"] in {"Completed", "Failed"} or pods_of(found, ranks):
+    if pods_of(found, ranks):
         return ""
     which = f" of rank {', '.join(map(str, ranks))}" if ranks else ""
     return f"waiting for a pod{which} that has started; kubectl jobset status shows the pods"
