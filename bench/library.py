@@ -11,6 +11,10 @@ imports; a process with one object measures the start alone. Each program has ru
 that its bytecode is compiled, as after an installation. Requests are counted by the API server's
 metrics. The time from a change to its write is that between the two events of a watch by the
 benchmark.
+
+``--beside FOLDER`` runs our program of another checkout too, with the venv of that checkout, on the
+same servers and in alternating order: the way to compare two versions, as CPU on two servers one
+after the other differs by up to 10 % for the same version.
 """
 
 from __future__ import annotations
@@ -93,6 +97,7 @@ class Program:
     kubeconfig: Path
     bytecode: Path
     folder: Path = PROGRAMS
+    python: Path = Path(sys.executable)
 
     def command(self, namespace: str) -> list[str | Path]:
         match self.library:
@@ -104,7 +109,7 @@ class Program:
                 kopf = kopf_folder() / "bin" / "kopf"
                 return [kopf, "run", "--standalone", "-n", namespace, PROGRAMS / file]
             case _:
-                run = [sys.executable, "-m", "jobsetpy.app.main", "run", "ours:setup"]
+                run = [self.python, "-m", "jobsetpy.app.main", "run", "ours:setup"]
                 return [*run, "--kubeconfig", self.kubeconfig, "--kube-api-qps", "0"]
 
     def environ(self, namespace: str) -> dict[str, str]:
@@ -116,6 +121,13 @@ class Program:
             "PYTHONPYCACHEPREFIX": str(self.bytecode),
             "PYTHONDONTWRITEBYTECODE": "",
         } | workers
+
+
+def beside(checkout: Path, workers: int, kubeconfig: Path, bytecode: Path) -> Program:
+    """Our program of another checkout."""
+    folder = checkout / "bench" / PROGRAMS.name
+    python = checkout / ".venv" / "bin" / "python"
+    return Program(str(checkout), workers, kubeconfig, bytecode, folder, python)
 
 
 @attrs.define
@@ -380,22 +392,26 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
 
 async def measure(cluster: Cluster, folder: Path, options: argparse.Namespace) -> None:
     client = await rt.connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    cases = [
-        (library, workers)
+    programs = [
+        Program(library, workers, cluster.kubeconfig, folder / f"{library}.bytecode")
         for library in options.libraries
         for workers in (options.workers if library in (OURS, "controller-runtime") else [0])
+    ]
+    programs += [
+        beside(checkout.resolve(), workers, cluster.kubeconfig, folder / f"beside-{number}")
+        for number, checkout in enumerate(options.beside)
+        for workers in options.workers
     ]
     try:
         for count in options.objects:
             options.count = count
             found: dict[str, list[Figures]] = defaultdict(list)
             for number in range(options.rounds):
-                for library, workers in cases:
+                for program in programs[:: -1 if number % 2 else 1]:
+                    library, workers = program.library, program.workers
                     name = f"{library}, {workers} workers" if workers else library
                     say(f"{count} objects, round {number + 1}: {name}")
-                    bytecode = folder / f"{library}.bytecode"
-                    program = Program(library, workers, cluster.kubeconfig, bytecode)
-                    namespace = f"bench-{count}-{number}-{library}-{workers}"
+                    namespace = f"bench-{count}-{number}-{programs.index(program)}"
                     figures = await one_round(client, program, namespace, options, folder)
                     found[name].append(figures)
                     p50, p99 = (percentile(figures.latencies_s, part) for part in (0.5, 0.99))
@@ -422,6 +438,14 @@ def main() -> None:
         nargs="+",
         default=[DEFAULT_WORKERS],
         help="number of workers of ours and of controller-runtime",
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="other checkouts of jobsetpy, each with its .venv",
     )
     parser.add_argument("--rate", type=float, default=50.0, help="changes a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long; 0 for not at all")
