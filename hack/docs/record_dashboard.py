@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import math
 import random
 import re
@@ -33,6 +34,7 @@ from hack.generate import monitoring_dashboard, update_monitoring
 from jobsetpy import aio
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client
+from jobsetpy.errors import ApiError
 from support.cluster.install import connected, create_namespace, install_crd
 from support.cluster.played_nodes import PlayedNodes
 from support.cluster.prometheus import JOB, Prometheus, prometheus
@@ -133,13 +135,16 @@ async def groups(client: Client, ending: asyncio.Event) -> None:
         while not ending.is_set():
             number += 1
             placed = exclusive_jobset(f"p{number}", key=RACK, pool=PLACED, jobs=3, pods=3)
-            await client.create(JobSet, PLACED, placed)
-            await place.create(replicated_job("w", pods=4), name=f"g{number}")
-            await asyncio.sleep(5)
-            await place.start(*(await place.pods()).values())
+            # Managers are being replaced: a write may find no webhook, or its pod gone.
+            with contextlib.suppress(ApiError):
+                await client.create(JobSet, PLACED, placed)
+                await place.create(replicated_job("w", pods=4), name=f"g{number}")
+                await asyncio.sleep(5)
+                await place.start(*(await place.pods()).values())
             await asyncio.sleep(10)
-            await client.delete(JobSet, PLACED, f"p{number}")
-            await client.delete(JobSet, GATHERED, f"g{number}")
+            for namespace, name in ((PLACED, f"p{number}"), (GATHERED, f"g{number}")):
+                with contextlib.suppress(ApiError):
+                    await client.delete(JobSet, namespace, name)
             await asyncio.sleep(3)
 
 

@@ -34,6 +34,8 @@ NODE = "soak"
 """Node of all bound pods; it exists only as an object, and its kubelet is played."""
 LEAVING_CODES = (0, 0, 143)
 """Exit codes of programs that are stopped: most save their work and exit with 0."""
+REPEATED_STEPS = 20
+"""Steps of a worker since its last checkpoint."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 AT = "2026-01-01T00:00:00Z"
 _OVER = {"Failed", "Succeeded"}
@@ -55,6 +57,7 @@ class PlayedPod:
     bound: bool = False
     leaving: bool = False
     starts: int = 0
+    lifted_at: float = 0.0
     barrier: Barrier = attrs.field(factory=Barrier)
 
 
@@ -265,6 +268,7 @@ class World:
                 case PatchEpoch(epoch):
                     self.start(self._store(pod, pod.barrier, epoch))
                 case Lift():
+                    pod.lifted_at = time.monotonic()
                     self.start(self._run(pod))
                 case Restart():
                     self._restart(pod)
@@ -276,8 +280,12 @@ class World:
         self.start(self._join(pod))
 
     async def _store(self, pod: PlayedPod, barrier: Barrier, epoch: int) -> None:
-        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
-        await self._write(pod, lambda: pod.barrier is barrier, body)
+        notes = {keys.EPOCH_ANNOTATION: str(epoch)}
+        if pod.lifted_at:  # its worker has run before, ten steps per second after a checkpoint
+            first, last = (int(10 * at) for at in (pod.lifted_at, time.monotonic()))
+            notes[keys.FIRST_PROGRESS_ANNOTATION] = f"{max(0, first - REPEATED_STEPS)} 0.200"
+            notes[keys.PROGRESS_ANNOTATION] = str(last)
+        await self._write(pod, lambda: pod.barrier is barrier, {"metadata": {"annotations": notes}})
 
     async def fail(self, pod: PlayedPod, code: int = 1) -> None:
         """End the worker with an error, in place or for good."""
