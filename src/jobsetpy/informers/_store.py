@@ -426,7 +426,8 @@ class StoreWriter(Generic[T]):
                 if new is None:
                     table.failed.discard(identity)
             else:
-                table.failed.discard(identity)
+                if table.failed:
+                    table.failed.discard(identity)
             if before or after:
                 table.change(identity, before, after, new)
         if new is None:

@@ -66,7 +66,8 @@ def dispensable_pods(jobset: JobSet) -> int:
 
 def sizes_of(jobset: JobSet) -> tuple[JobSize, ...]:
     """Return the Jobs that have fewer seats at present; new pods are to fill all of them."""
-    return () if is_starting(jobset) else record_of(jobset).job_sizes
+    sizes = record_of(jobset).job_sizes
+    return () if sizes and is_starting(jobset) else sizes
 
 
 def whole_group(jobset: JobSet, pods: GroupCounts) -> int:

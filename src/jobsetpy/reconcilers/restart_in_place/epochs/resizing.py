@@ -47,7 +47,8 @@ def delay_s(jobset: JobSet, growths: int) -> float:
 
 def needs_decision(jobset: JobSet, pods: GroupCounts) -> bool:
     """Return True if the group may grow, or a smaller Job has just completed; O(sizes)."""
-    return _can_grow(jobset, pods) or done_sizes(jobset, pods) != record_of(jobset).job_sizes
+    sizes = record_of(jobset).job_sizes
+    return bool(sizes) and (_can_grow(jobset, pods) or done_sizes(jobset, pods) != sizes)
 
 
 def _can_grow(jobset: JobSet, pods: GroupCounts) -> bool:
