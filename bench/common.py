@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import statistics
 import sys
 import time
@@ -24,6 +25,24 @@ console = Console(highlight=False, width=110 if not sys.stdout.isatty() else Non
 def say(text: str) -> None:
     """Print a line of progress."""
     console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {text}")
+
+
+def counting_instructions(report: Path) -> list[str]:
+    """Return the command before a program's that counts its instructions.
+
+    Times of two versions cannot be compared to 5 % on a machine that others share; this can. The
+    program takes 10 to 20 times as long, and time that the kernel takes for it does not count.
+    """
+    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    return [*tool, f"--log-file={report}"]
+
+
+def instructions(report: Path) -> int:
+    """Return the number of instructions that an ended program has executed."""
+    found = re.search(r"I\s+refs:\s+([\d,]+)", report.read_text())
+    if found is None:
+        raise SystemExit(f"no count of instructions: {report.read_text()[-500:]}")
+    return int(found[1].replace(",", ""))
 
 
 async def in_parallel(limit: int, jobs: Iterable[Callable[[], object]]) -> None:

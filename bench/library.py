@@ -14,7 +14,8 @@ benchmark.
 
 ``--beside FOLDER`` runs our program of another checkout too, with the venv of that checkout, on the
 same servers and in alternating order: the way to compare two versions, as CPU on two servers one
-after the other differs by up to 10 % for the same version.
+after the other differs by up to 10 % for the same version. ``--instructions`` counts instructions,
+which do not depend on the machine's other work; times then mean nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ from pathlib import Path
 import attrs
 import uvloop
 
-from bench.common import console, create_namespace, in_parallel, say
+from bench.common import (
+    console,
+    counting_instructions,
+    create_namespace,
+    in_parallel,
+    instructions,
+    say,
+)
 from hack.cluster import Cluster, _build, _state  # type: ignore[import-not-found]
 from hack.cluster._progress import Shown
 from jobsetpy import runtime as rt
@@ -98,6 +106,7 @@ class Program:
     bytecode: Path
     folder: Path = PROGRAMS
     python: Path = Path(sys.executable)
+    count_instructions: bool = False
 
     def command(self, namespace: str) -> list[str | Path]:
         match self.library:
@@ -123,11 +132,15 @@ class Program:
         } | workers
 
 
-def beside(checkout: Path, workers: int, kubeconfig: Path, bytecode: Path) -> Program:
+def beside(checkout: Path, program: Program, bytecode: Path) -> Program:
     """Our program of another checkout."""
-    folder = checkout / "bench" / PROGRAMS.name
-    python = checkout / ".venv" / "bin" / "python"
-    return Program(str(checkout), workers, kubeconfig, bytecode, folder, python)
+    return attrs.evolve(
+        program,
+        library=str(checkout),
+        bytecode=bytecode,
+        folder=checkout / "bench" / PROGRAMS.name,
+        python=checkout / ".venv" / "bin" / "python",
+    )
 
 
 @attrs.define
@@ -142,6 +155,7 @@ class Figures:
     requests: dict[str, float] = attrs.field(factory=dict)
     latencies_s: list[float] = attrs.field(factory=list)
     change_cpu_ms: float = 0.0
+    instructions_g: float = 0.0
 
 
 class Running:
@@ -170,8 +184,10 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(program: Program, namespace: str, log: Path) -> AsyncIterator[Running]:
+    report = log.with_suffix(".instructions")
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
+            *(counting_instructions(report) if program.count_instructions else ()),
             *program.command(namespace),
             env=program.environ(namespace),
             cwd=program.folder,
@@ -316,6 +332,8 @@ async def one_round(
                 await process.settled()
                 figures.change_cpu_ms = (process.cpu() - figures.cpu_s) / changed * 1000
         following.cancel()
+    if program.count_instructions:
+        figures.instructions_g = instructions(log.with_suffix(".instructions")) / 1e9
     figures.latencies_s = sorted(
         at - watcher.changed[key] for key, at in watcher.written.items() if key[1] != "first"
     )
@@ -365,6 +383,7 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
         ("peak memory, MB", "peak_mb", 0),
         ("idle memory, MB", "idle_mb", 0),
         ("CPU of a change, ms", "change_cpu_ms", 2),
+        ("instructions of all, G", "instructions_g", 3),
     ):
         row = [name]
         for runs in found.values():
@@ -380,7 +399,12 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
             row.append(f"{statistics.median(values):.1f}")
         lines.append(row)
     first = next(iter(found.values()))
-    for name, of in (("CPU", "cpu_s"), ("peak memory", "peak_mb"), ("idle memory", "idle_mb")):
+    for name, of in (
+        ("CPU", "cpu_s"),
+        ("instructions", "instructions_g"),
+        ("peak memory", "peak_mb"),
+        ("idle memory", "idle_mb"),
+    ):
         row = [f"{name}: the first's part of it"]
         for runs in found.values():
             other = middle(runs, of)
@@ -393,14 +417,21 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
 async def measure(cluster: Cluster, folder: Path, options: argparse.Namespace) -> None:
     client = await rt.connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     programs = [
-        Program(library, workers, cluster.kubeconfig, folder / f"{library}.bytecode")
+        Program(
+            library,
+            workers,
+            cluster.kubeconfig,
+            folder / f"{library}.bytecode",
+            count_instructions=options.instructions,
+        )
         for library in options.libraries
         for workers in (options.workers if library in (OURS, "controller-runtime") else [0])
     ]
     programs += [
-        beside(checkout.resolve(), workers, cluster.kubeconfig, folder / f"beside-{number}")
+        beside(checkout.resolve(), program, folder / f"beside-{number}")
         for number, checkout in enumerate(options.beside)
-        for workers in options.workers
+        for program in programs
+        if program.library == OURS
     ]
     try:
         for count in options.objects:
@@ -447,6 +478,7 @@ def main() -> None:
         metavar="FOLDER",
         help="other checkouts of jobsetpy, each with its .venv",
     )
+    parser.add_argument("--instructions", action="store_true", help="with valgrind's cachegrind")
     parser.add_argument("--rate", type=float, default=50.0, help="changes a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long; 0 for not at all")
     parser.add_argument("--idle", type=float, default=5.0, help="until memory is called idle")

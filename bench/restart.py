@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +23,11 @@ from tempfile import TemporaryDirectory
 import uvloop
 
 from bench.common import (
+    counting_instructions,
     create_namespace,
     in_parallel,
     install_crd,
+    instructions,
     manager_process,
     say,
     spread,
@@ -90,7 +93,10 @@ async def pod_names(client: Client) -> list[str]:
             return names
 
 
-async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, log: Path) -> None:
+async def measure(
+    kubeconfig: str, jobs: int, pods_per_job: int, log: Path, options: argparse.Namespace
+) -> None:
+    rounds, report = options.rounds, log.with_suffix(".instructions")
     total = jobs * pods_per_job
     name = f"js{total}"
     client = await connect(kubeconfig=kubeconfig, qps=0)
@@ -98,7 +104,12 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
         stack.push_async_callback(client.aclose)
         await install_crd(client)
         await create_namespace(client, NAMESPACE)
-        manager = await stack.enter_async_context(manager_process(kubeconfig, log))
+        manager = await stack.enter_async_context(
+            manager_process(
+                kubeconfig, log, python=[options.python],
+                prefix=counting_instructions(report) if options.instructions else [],
+            )
+        )  # fmt: skip
         empty_mb = manager.rss_mb()
         await client.create(
             JobSet,
@@ -191,6 +202,8 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
         )
         await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
         await until_gone(client)
+    if options.instructions:
+        say(f"instructions of the manager's whole life: {instructions(report) / 1e9:.2f} G")
 
 
 async def until_gone(client: Client) -> None:
@@ -207,6 +220,14 @@ def main() -> None:
         "--size", action="append", metavar="JOBSxPODS", help="default 10x100, 50x100"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="that runs the manager, as of another checkout's .venv",
+    )
+    parser.add_argument(
+        "--instructions", action="store_true", help="of the manager, with valgrind's cachegrind"
+    )
     options = parser.parse_args()
     sizes = options.size or ["10x100", "50x100"]
     with (
@@ -223,8 +244,8 @@ def main() -> None:
             jobs, _, pods = size.partition("x")
             uvloop.run(
                 measure(
-                    str(cluster.kubeconfig), int(jobs), int(pods), options.rounds,
-                    Path(folder) / f"manager-{size}.log",
+                    str(cluster.kubeconfig), int(jobs), int(pods),
+                    Path(folder) / f"manager-{size}.log", options,
                 )
             )  # fmt: skip
 
