@@ -52,7 +52,9 @@ class WallClock:
 async def test_leader_is_unaffected_when_its_clock_jumps(cluster, client, namespace, tmp_path):
     """Restarts are counted once, the leader stays, reconciles do not loop, TTLs are kept."""
     clock = WallClock(tmp_path)
-    election = {"resourceNamespace": namespace}
+    # A busy leader must not lose its Lease; a jump by hours would end this one, too.
+    times = {"leaseDuration": "60s", "renewDeadline": "50s", "retryPeriod": "2s"}
+    election = {"resourceNamespace": namespace, **times}
     flags = configured(tmp_path / "configuration.yaml", leaderElection=election)
     leader = ManagerProcess(
         cluster.kubeconfig, tmp_path / "log", *flags, metrics=True, environ=clock.environ
