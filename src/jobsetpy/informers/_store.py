@@ -426,8 +426,7 @@ class StoreWriter(Generic[T]):
                 if new is None:
                     table.failed.discard(identity)
             else:
-                if table.failed:
-                    table.failed.discard(identity)
+                table.failed.discard(identity)
             if before or after:
                 table.change(identity, before, after, new)
         if new is None:

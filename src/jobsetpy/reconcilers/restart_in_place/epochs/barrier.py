@@ -66,8 +66,7 @@ def dispensable_pods(jobset: JobSet) -> int:
 
 def sizes_of(jobset: JobSet) -> tuple[JobSize, ...]:
     """Return the Jobs that have fewer seats at present; new pods are to fill all of them."""
-    sizes = record_of(jobset).job_sizes
-    return () if sizes and is_starting(jobset) else sizes
+    return () if is_starting(jobset) else record_of(jobset).job_sizes
 
 
 def whole_group(jobset: JobSet, pods: GroupCounts) -> int:
