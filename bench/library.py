@@ -364,7 +364,10 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def report(title: str, found: dict[str, list[Figures]]) -> None:
-    """Print a markdown table: medians, and the ratios of the first library's to the others'."""
+    """Print a markdown table: medians, and the ratios of the first library's to the others'.
+
+    Rows of what was not measured are left out.
+    """
 
     def middle(runs: list[Figures], of: str) -> float:
         return statistics.median(getattr(run, of) for run in runs)
@@ -374,6 +377,7 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
         parts = (f"{value:.2f} {kind}" for kind, value in sorted(kinds.items(), reverse=True))
         return ", ".join(parts) or "none"
 
+    measured = [run for runs in found.values() for run in runs]
     console.print(f"\n{title}\n")
     lines = [["", *found], ["---"] * (len(found) + 1)]
     for name, of, digits in (
@@ -385,6 +389,8 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
         ("CPU of a change, ms", "change_cpu_ms", 2),
         ("instructions of all, G", "instructions_g", 3),
     ):
+        if not any(getattr(run, of) for run in measured):
+            continue
         row = [name]
         for runs in found.values():
             values = [getattr(run, of) for run in runs]
@@ -405,6 +411,8 @@ def report(title: str, found: dict[str, list[Figures]]) -> None:
         ("peak memory", "peak_mb"),
         ("idle memory", "idle_mb"),
     ):
+        if not any(getattr(run, of) for run in measured):
+            continue
         row = [f"{name}: the first's part of it"]
         for runs in found.values():
             other = middle(runs, of)
@@ -438,11 +446,11 @@ async def measure(cluster: Cluster, folder: Path, options: argparse.Namespace) -
             options.count = count
             found: dict[str, list[Figures]] = defaultdict(list)
             for number in range(options.rounds):
-                for program in programs[:: -1 if number % 2 else 1]:
+                for position, program in list(enumerate(programs))[:: -1 if number % 2 else 1]:
                     library, workers = program.library, program.workers
                     name = f"{library}, {workers} workers" if workers else library
                     say(f"{count} objects, round {number + 1}: {name}")
-                    namespace = f"bench-{count}-{number}-{programs.index(program)}"
+                    namespace = f"bench-{count}-{number}-{position}"
                     figures = await one_round(client, program, namespace, options, folder)
                     found[name].append(figures)
                     p50, p99 = (percentile(figures.latencies_s, part) for part in (0.5, 0.99))
